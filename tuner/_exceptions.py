@@ -1,0 +1,41 @@
+"""Every error that the project raises on purpose.
+
+TunerError
+├── InputError          a file, a body or an argument that cannot be used
+│   ├── ExpositionError     a metrics body that is not the text exposition format
+│   ├── RecordingError      a folder of scrapes that holds none, or unreadable ones
+│   └── SweepError          a benchmark table with a missing column or a bad cell
+└── ScheduleError       a schedule that breaks its own rules, or an engine's
+    └── UnsupportedError    the engine or this version of it has no such thing
+
+A message is one line, names the place and says what to do. The command line prints it after
+``error: `` and leaves with exit code 2.
+"""
+
+
+class TunerError(Exception):
+    """Base of all errors raised on purpose; never raised itself."""
+
+
+class InputError(TunerError):
+    """Something that came in cannot be used."""
+
+
+class ExpositionError(InputError):
+    """A body that is not valid text exposition, whole and within bounds."""
+
+
+class RecordingError(InputError):
+    """A recording without a usable scrape."""
+
+
+class SweepError(InputError):
+    """A benchmark table with a missing column or an unusable cell."""
+
+
+class ScheduleError(TunerError):
+    """A schedule that breaks the rules for schedules."""
+
+
+class UnsupportedError(ScheduleError):
+    """The engine, or this version of it, cannot do what was asked."""

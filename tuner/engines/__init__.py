@@ -1,0 +1,1 @@
+"""One file per engine: metric names, schedule dialect, limits."""

@@ -1,0 +1,1 @@
+"""The world to windows: exposition text, counter deltas, recordings."""

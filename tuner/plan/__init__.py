@@ -1,0 +1,1 @@
+"""Fits to a schedule: optimise, post-process, explain. Pure: no clock, no I/O."""

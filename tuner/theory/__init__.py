@@ -1,0 +1,1 @@
+"""The mathematics of speculative decoding; imports nothing of ours."""
