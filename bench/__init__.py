@@ -1,0 +1,1 @@
+"""Measurements of the project: recovery of known truth, and speed."""

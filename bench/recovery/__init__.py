@@ -1,0 +1,1 @@
+"""Recovery of known truth by simulation."""
