@@ -13,7 +13,6 @@ from tuner._exceptions import TunerError
 
 VERBS: dict[str, tuple[str, str, str]] = {
     "check": ("tuner.cli.check", "check", "Validate a configuration file."),
-    "demo": ("tuner.cli.demo", "demo", "Replay the recording that ships with the tuner, with pictures."),
     "plan": ("tuner.cli.plan", "plan", "Turn a benchmark sweep into a schedule."),
     "render": ("tuner.cli.render", "render", "Write or read a schedule in an engine's own dialect."),
     "replay": ("tuner.cli.replay", "replay", "Turn recorded /metrics snapshots into fits and a schedule."),
