@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
 
 import click
 
@@ -59,10 +58,10 @@ def tuner() -> None:
     """  # noqa: D301
 
 
-def main(argv: list[str] | None = None) -> Any:
+def main(argv: list[str] | None = None) -> None:
     """Run the command; errors raised on purpose become one line on stderr and exit code 2."""
     try:
-        return tuner.main(args=argv, prog_name="tuner", standalone_mode=True)
+        tuner.main(args=argv, prog_name="tuner")
     except TunerError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_USAGE)

@@ -1,0 +1,48 @@
+"""Run every measurement and say which bounds held: ``python -m bench [name ...]``.
+
+Each measurement is a process of its own, so that its time and memory are its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from bench.seeds import commit_hash
+
+MEASUREMENTS = (
+    "bench.exposition",
+    "bench.recording_prediction",
+    "bench.recording_regret",
+    "bench.replay_speed",
+    "bench.engine_routes",
+    "bench.recovery.acceptance",
+    "bench.recovery.crossover",
+    "bench.recovery.planner",
+)
+
+
+def main(names: list[str]) -> int:
+    """Run the measurements whose name ends in one of ``names``, all without any; 1 if a bound broke."""
+    chosen = [m for m in MEASUREMENTS if not names or any(m.endswith(name) for name in names)]
+    if not chosen:
+        print(
+            f"error: no measurement ends in {names}: choose from {', '.join(MEASUREMENTS)}", file=sys.stderr
+        )
+        return 2
+    print(f"commit {commit_hash()}, from which every seed is derived")
+    verdicts: list[tuple[str, str, float]] = []
+    for name in chosen:
+        print(f"\n=== {name}", flush=True)
+        begun = time.perf_counter()
+        code = subprocess.run([sys.executable, "-m", name], check=False).returncode
+        verdicts.append((name, "held" if code == 0 else f"BROKEN (exit {code})", time.perf_counter() - begun))
+    print("\n=== bounds")
+    for name, verdict, seconds in verdicts:
+        print(f"{name:<32} {verdict:<18} {seconds:7.1f} s")
+    return int(any(not verdict.startswith("held") for _, verdict, _ in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
