@@ -34,10 +34,11 @@ def replay_once() -> tuple[float, float]:
 
 def main() -> int:
     """Print every run and judge the median time and the largest memory."""
+    scrapes = len(list(RECORDING.glob("*.prom*")))
     runs = [replay_once() for _ in range(RUNS)]
     for seconds, megabytes in runs:
         print(
-            f"replay of {len(list(RECORDING.glob('*.prom*')))} scrapes: {seconds:.2f} s, {megabytes:.0f} MB"
+            f"replay of {scrapes} scrapes: {seconds:.2f} s, {megabytes:.0f} MB"
         )
     median = statistics.median(seconds for seconds, _ in runs)
     peak = max(megabytes for _, megabytes in runs)
