@@ -281,6 +281,31 @@ class Window:
         return _ratio(self.counts.emitted, self.seconds)
 
 
+SweepArm = Literal["static", "schedule", "none"]
+
+
+class SweepRow(NamedTuple):
+    """One run of a benchmark sweep: a batch size, a draft length, and the speed it reached.
+
+    A plain tuple because a sweep may hold a million of them.
+    """
+
+    batch: int
+    draft_len: int | None
+    """``None`` on a ``schedule`` row that does not tell which draft length ran."""
+    tokens_per_second: float
+    """Emitted tokens per second, all requests of the batch together."""
+    arm: SweepArm = "static"
+    """``static``: one draft length throughout; ``schedule``: a batch -> draft length table was active;
+    ``none``: an engine without a drafter."""
+    context: float | None = None
+    """Context tokens per request."""
+    acceptance_length: float | None = None
+    """Tokens per verify step and request, bonus token included."""
+    tpot_ms: float | None = None
+    """Milliseconds per output token and request."""
+
+
 Severity = Literal["info", "warning", "critical"]
 
 
