@@ -24,6 +24,11 @@ class InputError(TunerError):
 class ExpositionError(InputError):
     """A body that is not valid text exposition, whole and within bounds."""
 
+    def __init__(self, message: str, *, reason: str = "malformed") -> None:
+        """Keep ``reason``, one word for what is wrong, beside the message for people."""
+        super().__init__(message)
+        self.reason = reason
+
 
 class RecordingError(InputError):
     """A recording without a usable scrape."""
