@@ -1,0 +1,262 @@
+"""Timing cells: blocks of consecutive windows of one engine at one draft length and batch.
+
+A cell is the unit of evidence for step time. Within one, wall times and steps are added up, so the
+step cut by each scrape cancels between neighbouring windows; between cells the machine, the load and
+the code path differ, which on a real engine is twice the noise within.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tuner.fleet import WindowState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tuner.fleet import Window
+
+    Floats = NDArray[np.float64]
+
+MIN_STEPS = 5
+"""Fewest steps of a usable window: each scrape cuts a step, so a mean over n steps carries an error of
+up to 1/n and 0.41/n rms, 8 % at 5 steps."""
+EDGE_VARIANCE = 1.0 / 6.0
+"""Variance, in steps squared, of the difference of two uniform cuts."""
+MAX_BLOCK_WINDOWS = 10
+"""Longest block: the speed of a shared machine drifts within minutes, so an hour in one place is many
+pieces of evidence, not one."""
+CONTIGUOUS = 1e-3
+"""Seconds between windows that share a scrape, whose cut steps cancel."""
+MAX_GAP = 4.0
+"""Longest gap inside a block, in windows: a few windows may be left out, an idle spell may not."""
+SAME_BATCH = 0.15
+"""Largest relative distance of a window's batch and tokens in flight from its block's mean. A curve
+bends by less than a thousandth over 15 %."""
+PURE_SHARE = 0.95
+"""Least share of drafting request steps for a window to count as wholly at its draft length."""
+OPTIONAL_DRAFTERS = ("ngram", "suffix")
+"""Methods that stay silent where nothing matches; fewer drafts than steps is no sign of a mix."""
+OUTLIER_Z = 4.0
+"""A window this many robust standard deviations off its block's median is left out of the block."""
+MIN_SPREAD = 0.005
+"""Least relative noise of a window; nothing measured by scrapes repeats better than 0.5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Blocks as arrays of one length g, in order of engine and time."""
+
+    engine: tuple[str, ...]
+    draft_len: Floats
+    """K; between two whole numbers where a window mixed neighbouring draft lengths."""
+    batch: Floats
+    tokens: Floats
+    """Mean tokens in flight per step."""
+    context: Floats
+    """Mean context tokens in the KV cache, NaN where the engine does not tell."""
+    seconds: Floats
+    """Wall seconds per step."""
+    steps: Floats
+    windows: Floats
+    time: Floats
+    """Unix seconds of the block's middle."""
+    edge_variance: Floats
+    """Variance of log seconds from the steps cut by scrapes."""
+    within: float
+    """Standard deviation of a window's log seconds within its block, edges excluded."""
+    left_out: Mapping[str, int]
+    """Reason -> windows that were not used."""
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self.engine)
+
+    @property
+    def sampling_variance(self) -> Floats:
+        """Variance (g,) of each cell's log seconds from noise within the cell."""
+        return self.edge_variance + self.within**2 / self.windows
+
+    @property
+    def pure(self) -> NDArray[np.bool_]:
+        """Cells (g,) at one whole draft length."""
+        return np.asarray(self.draft_len == np.round(self.draft_len))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One usable window."""
+
+    engine: str
+    start: float
+    end: float
+    draft_len: float
+    batch: float
+    tokens: float
+    context: float
+    seconds: float
+    steps: float
+
+
+def usable_draft_len(window: Window) -> float | str:
+    """Return the draft length that a window stands for, or the reason why it stands for none.
+
+    A window over two neighbouring draft lengths stands for its mean, since a cost that is a function
+    of whole K is interpolated between neighbours; any other mix is refused.
+    """
+    mean = window.draft_len
+    if mean is None:
+        return "draft tokens or request steps untold"
+    if window.draft_lens is None:
+        return "mix of unknown draft lengths"
+    if not window.draft_lens:
+        return 0.0 if mean == 0 else "drafts counted at draft length 0"
+    low, high = min(window.draft_lens), max(window.draft_lens)
+    if high - low > 1:
+        return "mix of draft lengths that are no neighbours"
+    return _drafting_len(window, mean, low, high)
+
+
+def _drafting_len(window: Window, mean: float, low: int, high: int) -> float | str:
+    """Return the draft length of a window that drafted ``low`` or ``high`` tokens, and maybe none."""
+    counts = window.counts
+    drafting = 1.0
+    if counts.drafts is not None and counts.request_steps:
+        drafting = counts.drafts / counts.request_steps
+    if high == low and window.fingerprint.method.startswith(OPTIONAL_DRAFTERS):
+        return float(low)
+    if drafting < PURE_SHARE or mean < PURE_SHARE * low:
+        return mean if (low, high) == (1, 1) else "mix of draft lengths 0 and above"
+    return float(low) if high == low else min(max(mean, low), high)
+
+
+def _row(window: Window) -> _Row | str:
+    """Return the usable row of a window, or the reason why it has none."""
+    if window.state is not WindowState.GOOD:
+        return f"window is {window.state.value}"
+    seconds, tokens, batch = window.step_seconds, window.tokens_in_flight, window.batch
+    steps = window.counts.steps
+    if seconds is None or tokens is None or batch is None or steps is None:
+        return "steps or tokens in flight untold"
+    if not (np.isfinite([seconds, tokens, batch]).all() and seconds > 0 and tokens > 0 and batch > 0):
+        return "step time or tokens in flight not positive"
+    if steps < MIN_STEPS:
+        return f"fewer than {MIN_STEPS} steps"
+    draft_len = usable_draft_len(window)
+    if isinstance(draft_len, str):
+        return draft_len
+    kv_tokens = window.gauges.kv_tokens
+    context = float("nan") if kv_tokens is None else kv_tokens
+    return _Row(window.engine, window.start, window.end, draft_len, batch, tokens, context, seconds, steps)
+
+
+def build_cells(windows: Sequence[Window]) -> Cells:
+    """Group good windows into blocks; windows of other states are counted with their reason.
+
+    Args:
+        windows: windows of one fingerprint, in any order.
+    """
+    left_out: Counter[str] = Counter()
+    rows: list[_Row] = []
+    for window in windows:
+        row = _row(window)
+        if isinstance(row, str):
+            left_out[row] += 1
+        else:
+            rows.append(row)
+    rows.sort(key=lambda row: (row.engine, row.start))
+    blocks = _blocks(rows)
+    within, outliers = _spread_within(blocks)
+    if outliers:
+        left_out["outlier within its block"] = len(outliers)
+    kept = [[row for row in block if id(row) not in outliers] for block in blocks]
+    return _table(kept, within, dict(left_out))
+
+
+def _blocks(rows: Sequence[_Row]) -> list[list[_Row]]:
+    """Split sorted rows where engine, draft length or batch change."""
+    blocks: list[list[_Row]] = []
+    for row in rows:
+        if blocks and len(blocks[-1]) < MAX_BLOCK_WINDOWS and _continues(blocks[-1], row):
+            blocks[-1].append(row)
+        else:
+            blocks.append([row])
+    return blocks
+
+
+def _continues(block: Sequence[_Row], row: _Row) -> bool:
+    """Tell whether a window belongs to the block before it."""
+    first, last = block[0], block[-1]
+    if (row.engine, row.draft_len) != (first.engine, first.draft_len):
+        return False
+    if row.start - last.end > MAX_GAP * (last.end - last.start):
+        return False
+    batch = sum(other.batch for other in block) / len(block)
+    return abs(row.batch - batch) <= SAME_BATCH * batch and _near_in_tokens(block, row)
+
+
+def _near_in_tokens(block: Sequence[_Row], row: _Row) -> bool:
+    """Tell whether tokens in flight are those of the block; waves of prompts may double them."""
+    tokens = sum(other.tokens for other in block) / len(block)
+    return abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
+
+
+def _spread_within(blocks: Sequence[Sequence[_Row]]) -> tuple[float, set[int]]:
+    """Return the noise of a window within its block, and the ids of windows far outside of it."""
+    deviations: list[tuple[_Row, float, float]] = []
+    freedom = 0
+    for block in blocks:
+        if len(block) < 3:  # noqa: PLR2004 - of two that differ, nobody knows which one is off
+            continue
+        logs = np.log([row.seconds for row in block])
+        middle = float(np.median(logs))
+        freedom += len(block) - 1
+        deviations.extend(
+            (row, float(value) - middle, EDGE_VARIANCE / row.steps**2)
+            for row, value in zip(block, logs, strict=True)
+        )
+    if not deviations:
+        return 0.0, set()
+    offsets = np.array([offset for _, offset, _ in deviations])
+    edges = np.array([edge for _, _, edge in deviations])
+    scale = 1.4826 * float(np.median(np.abs(offsets)))
+    variance = scale**2 * len(offsets) / freedom
+    far = np.abs(offsets) > OUTLIER_Z * np.maximum(np.sqrt(variance + edges), 2 * MIN_SPREAD)
+    within = float(np.sqrt(max(variance - float(np.mean(edges)), MIN_SPREAD**2)))
+    return within, {id(row) for (row, _, _), is_far in zip(deviations, far, strict=True) if is_far}
+
+
+def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[str, int]) -> Cells:
+    """Add up each block."""
+    blocks = [block for block in blocks if block]
+    steps: Floats = np.array([sum(row.steps for row in block) for block in blocks], dtype=np.float64)
+
+    def mean(values: Sequence[Sequence[float]]) -> Floats:
+        sums = [
+            sum(value * row.steps for value, row in zip(column, block, strict=True))
+            for column, block in zip(values, blocks, strict=True)
+        ]
+        return np.asarray(np.array(sums, dtype=np.float64) / steps)
+
+    runs = np.array([1 + sum(b.start - a.end > CONTIGUOUS for a, b in pairwise(block)) for block in blocks])
+    return Cells(
+        engine=tuple(block[0].engine for block in blocks),
+        draft_len=np.array([block[0].draft_len for block in blocks], dtype=np.float64),
+        batch=mean([[row.batch for row in block] for block in blocks]),
+        tokens=mean([[row.tokens for row in block] for block in blocks]),
+        context=mean([[row.context for row in block] for block in blocks]),
+        seconds=mean([[row.seconds for row in block] for block in blocks]),
+        steps=steps,
+        windows=np.array([len(block) for block in blocks], dtype=np.float64),
+        time=np.array([(block[0].start + block[-1].end) / 2 for block in blocks], dtype=np.float64),
+        edge_variance=EDGE_VARIANCE * runs / steps**2,
+        within=within,
+        left_out=left_out,
+    )
