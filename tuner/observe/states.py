@@ -1,0 +1,259 @@
+"""Raw windows -> states: which windows are evidence about one batch size and one draft length.
+
+The first rule that speaks decides, worst first: impossible numbers (``suspect``), evidence that is
+not whole (``partial``), nothing done (``idle``), batch or draft length in motion (``transition``).
+Rules that compare neighbours look only at windows that touch and were busy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tuner.fleet import WindowState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tuner.fleet import Schedule
+    from tuner.observe.evidence import RawWindow
+
+Verdict = tuple[WindowState, str]
+MIX = -1
+"""Draft length of a window in which not all request steps drafted the same."""
+
+PACE = 0.12
+"""How far the mean inter-token time (weighted by batch) may be from wall time per step. Equal while
+the batch stands still; a batch that varies by its own third within the window moves it by 0.1."""
+JUMP_FLOOR = 0.12
+"""Log-change of the batch below which two windows count as one load: it moves a step time by less
+than that, which is the noise between measurements of one cell on a shared machine."""
+JUMP_CEILING = math.log(2.0)
+"""A doubled batch is another row of any schedule in use, however restless the traffic."""
+JUMP_SIGMAS = 4.0
+"""A jump stands out of the usual change between windows: 1 in 16 000 by chance."""
+QUARTILE_OF_NORMAL = 0.3186
+"""Lower quartile of |x| for a standard normal: the spread is read there, since in a recording with
+few windows per load level most changes *are* jumps, and a median would call them usual."""
+ENOUGH_CHANGES = 8
+"""Changes from which the usual one is known; before that the floor is used."""
+LOW_SIDE, HIGH_SIDE = 1 / 3, 2 / 3
+"""A boundary gauge in the outer thirds of a jump says on which side it happened; between, both."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """A raw window with what was concluded about it."""
+
+    raw: RawWindow
+    state: WindowState = WindowState.GOOD
+    reason: str = ""
+    draft_len: int | None = None
+    """The one K of all request steps, 0 without drafts, ``MIX``, or ``None`` where unknown."""
+    before: Judged | None = field(default=None, repr=False)
+    """Busy neighbour that ends where this one starts."""
+    after: Judged | None = field(default=None, repr=False)
+
+
+def judge(windows: Sequence[RawWindow], schedule: Schedule | None = None) -> list[Judged]:
+    """Give every window of one engine a state and, unless good, a reason.
+
+    Args:
+        windows: raw windows of one engine in the order of time.
+        schedule: the table known to have run, if any: then a mix of draft lengths is its doing.
+    """
+    judged = [Judged(window, draft_len=pure_draft_len(window)) for window in windows]
+    for one in judged:
+        verdict = _alone(one.raw)
+        if verdict is not None:
+            one.state, one.reason = verdict
+    for first, second in pairwise(judged):
+        if first.raw.end == second.raw.start and _usable(first) and _usable(second):
+            first.after, second.before = second, first
+    moved = _moves(judged)
+    for i, one in enumerate(judged):
+        if one.state is not WindowState.GOOD:
+            continue
+        reason = moved.get(i) or _edge_of_load(judged, i) or _draft_len_changed(one, schedule)
+        verdict = (WindowState.TRANSITION, reason) if reason else _out_of_pace(one.raw)
+        if verdict is not None:
+            one.state, one.reason = verdict
+    return judged
+
+
+def pure_draft_len(window: RawWindow) -> int | None:
+    """Return the one draft length of all request steps of a window.
+
+    K is pure when the draft tokens are exactly K per draft, nothing was accepted at K or later, and
+    every request step drafted, but for the one engine step that may be counted and not delivered.
+    """
+    counts = window.counts
+    drafts, tokens, steps = counts.drafts, counts.draft_tokens, counts.request_steps
+    if drafts is None or tokens is None or steps is None:
+        return None
+    if drafts == 0:
+        return 0
+    draft_len, rest = divmod(tokens, drafts)
+    late = counts.accepted_by_position[int(draft_len) :]
+    one_step = math.ceil(steps / counts.steps) if counts.steps else 0
+    if rest or draft_len < 1 or any(late) or abs(steps - drafts) > one_step:
+        return MIX
+    return int(draft_len)
+
+
+def _usable(one: Judged) -> bool:
+    """Tell whether a window may serve as a neighbour."""
+    return one.state is WindowState.GOOD and bool(one.raw.occupancy)
+
+
+def _alone(window: RawWindow) -> Verdict | None:
+    """Judge a window by itself."""
+    for rule in (_impossible, _flat, _incomplete, _inconsistent):
+        verdict = rule(window)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _impossible(window: RawWindow) -> Verdict | None:
+    """Values that no counter can have."""
+    for key, why in window.interval.bad.items():
+        return WindowState.SUSPECT, f"{key.name} {why}"
+    for why in window.unreadable:
+        return WindowState.SUSPECT, why
+    return None
+
+
+def _flat(window: RawWindow) -> Verdict | None:
+    """Nothing was done, whatever a gauge that nobody updates may say."""
+    counts, (first, last) = window.counts, window.running
+    if window.flat and window.interval.event == "none":
+        if first and last:
+            return WindowState.SUSPECT, f"no token while {last:g} requests are reported as running"
+        return WindowState.IDLE, "no tokens"
+    if counts.emitted is None and counts.steps is None and last == 0:
+        return WindowState.IDLE, "no requests and no counters yet"
+    return None
+
+
+def _incomplete(window: RawWindow) -> Verdict | None:
+    """Evidence that is not whole."""
+    interval = window.interval
+    reason = ""
+    if interval.event == "restart":
+        reason = "engine restarted"
+    elif interval.retyped:
+        reason = f"{interval.retyped[0].name} changed its type"
+    elif interval.born:
+        reason = f"{interval.born[0].name} appeared"
+    elif window.missing:
+        reason = f"not told: {', '.join(window.missing)}"
+    elif window.gap:
+        reason = f"scrape gap: {window.seconds:.0f} s between scrapes"
+    elif window.counts.preemptions:
+        reason = f"{window.counts.preemptions:g} preemptions"
+    return (WindowState.PARTIAL, reason) if reason else None
+
+
+def _inconsistent(window: RawWindow) -> Verdict | None:
+    """Counters that contradict each other."""
+    counts = window.counts
+    drafts, tokens, accepted = counts.drafts or 0.0, counts.draft_tokens or 0.0, counts.accepted or 0.0
+    positions = counts.accepted_by_position
+    one_step = math.ceil((counts.request_steps or 0.0) / counts.steps) if counts.steps else 0
+    reason = ""
+    if accepted > tokens or drafts > tokens:
+        reason = f"{accepted:g} accepted and {drafts:g} drafts of {tokens:g} draft tokens"
+    elif sum(positions) != accepted:
+        reason = f"inconsistent: {sum(positions):g} accepted by position, {accepted:g} in all"
+    elif positions[0] > drafts or any(b > a for a, b in pairwise(positions)):
+        reason = "more drafts accepted a later position than an earlier one"
+    elif drafts > (counts.request_steps or 0.0) + one_step:
+        reason = f"{drafts:g} drafts in {counts.request_steps:g} request steps"
+    return (WindowState.SUSPECT, reason) if reason else None
+
+
+def _moves(judged: Sequence[Judged]) -> dict[int, str]:
+    """Find the windows in which the batch moved, by comparing neighbours."""
+    changes = {
+        i: math.log((one.raw.occupancy or 1.0) / (one.before.raw.occupancy or 1.0))
+        for i, one in enumerate(judged)
+        if one.before is not None
+    }
+    limit = _jump_limit([abs(change) for change in changes.values()])
+    moved: dict[int, str] = {}
+    for i, change in changes.items():
+        if abs(change) <= limit:
+            continue
+        low, high = judged[i - 1].raw.occupancy, judged[i].raw.occupancy
+        reason = f"load changed: {low:.1f} to {high:.1f} requests per step"
+        for side in _sides(judged[i].raw.running[0], low or 1.0, change):
+            moved[i + side] = reason
+    return moved
+
+
+def _jump_limit(changes: list[float]) -> float:
+    """Return the log-change of the batch that is no longer usual for this engine."""
+    if len(changes) < ENOUGH_CHANGES:
+        return JUMP_FLOOR
+    quartile = sorted(changes)[len(changes) // 4]
+    return min(JUMP_CEILING, max(JUMP_FLOOR, JUMP_SIGMAS * quartile / QUARTILE_OF_NORMAL))
+
+
+def _sides(gauge: float | None, occupancy: float, change: float) -> tuple[int, ...]:
+    """Say in which window of a pair the jump happened: 0 the later, -1 the earlier one."""
+    if gauge is None:
+        return (-1, 0)
+    done = math.log(max(gauge, 0.5) / occupancy) / change
+    return (0,) if done < LOW_SIDE else (-1,) if done > HIGH_SIDE else (-1, 0)
+
+
+def _edge_of_load(judged: Sequence[Judged], i: int) -> str:
+    """Find windows in which the load began or ended."""
+    first, last = judged[i].raw.running
+    if judged[i].before is None and first == 0:
+        return "load began inside the window"
+    if judged[i].after is None and last == 0:
+        return "load ended inside the window"
+    return ""
+
+
+def _draft_len_changed(one: Judged, schedule: Schedule | None) -> str:
+    """Find windows at or around a change of the draft length."""
+    if schedule is not None or one.draft_len is None:
+        return ""
+    before = one.before.draft_len if one.before is not None else None
+    after = one.after.draft_len if one.after is not None else None
+    if one.draft_len != MIX:
+        if before not in (None, MIX, one.draft_len):
+            return f"draft length changed from {before} to {one.draft_len}"
+        return ""
+    pure = [k for k in (before, after) if k not in (None, MIX)]
+    if pure and before != after:
+        return f"draft length changed inside: {_named(before)} before, {_named(after)} after"
+    return ""
+
+
+def _named(draft_len: int | None) -> str:
+    """Return a draft length for people."""
+    return "unknown" if draft_len is None else "a mix" if draft_len == MIX else str(draft_len)
+
+
+def _out_of_pace(window: RawWindow) -> Verdict | None:
+    """Compare the mean inter-token time, weighted by batch, with wall time per step.
+
+    The ends of a window cut a step each, so its count of n steps is sure to 1 in n only.
+    """
+    counts = window.counts
+    if window.steps_estimated or not counts.steps or not counts.request_steps:
+        return None
+    pace = (counts.request_step_seconds or 0.0) / counts.request_steps * counts.steps / window.seconds
+    slack = max(PACE, 1.0 / counts.steps)
+    if abs(pace - 1.0) <= slack:
+        return None
+    reason = f"inter-token time is {pace:.2f} of wall time per step"
+    if pace < 1.0 and 0 in window.running:
+        return WindowState.IDLE, f"{reason}: the engine was idle in between"
+    return WindowState.TRANSITION, f"{reason}: the batch was in motion"

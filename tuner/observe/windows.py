@@ -1,0 +1,127 @@
+"""Scrapes -> windows with state and reason, and what was noticed on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tuner._exceptions import InputError
+from tuner.fleet import Fingerprint, Window, WindowState
+from tuner.observe import notices
+from tuner.observe.evidence import raw_windows
+from tuner.observe.snapshots import build_groups
+from tuner.observe.states import MIX, Judged, judge
+from tuner.observe.units import apply_units, detect_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tuner.fleet import Finding, Schedule, Vocabulary
+    from tuner.observe.exposition import Scrape, TimedScrape
+    from tuner.observe.snapshots import Group
+
+OPTIONAL_PROPOSALS = frozenset({"ngram", "ngram_gpu", "suffix"})
+"""Methods that may propose less than they were asked for. Some builds fill the rest with placeholders
+that count as drafted, so their draft lengths are never taken from totals."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSet:
+    """The windows of all engines that one source told about, by engine and time."""
+
+    windows: tuple[Window, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def good(self) -> tuple[Window, ...]:
+        """Return the windows that may be fitted."""
+        return tuple(window for window in self.windows if window.state is WindowState.GOOD)
+
+
+def build_windows(
+    scrapes: Iterable[TimedScrape],
+    vocabulary: Vocabulary,
+    *,
+    pool: str | None = None,
+    engine: str = "",
+    fingerprint: Fingerprint | None = None,
+    schedule: Schedule | None = None,
+) -> WindowSet:
+    """Turn the scrapes of one address into windows.
+
+    Args:
+        scrapes: outcomes of scrapes in any order of time; failed ones widen the window around them.
+        vocabulary: the engine's names.
+        pool: pool of every window; the model's name where not given.
+        engine: name of the address, put before the rank in the windows' engine.
+        fingerprint: what is known about the engine beyond its metrics.
+        schedule: the table known to have run throughout, if any.
+
+    Returns:
+        Windows of every rank and model at this address. Never raises for what a scrape holds.
+    """
+    outcomes = sorted(scrapes, key=lambda scrape: scrape.time)
+    findings: list[Finding] = notices.of_scrapes(outcomes)
+    timeline: list[tuple[float, Scrape]] = []
+    for time, result in outcomes:
+        if not isinstance(result, InputError) and (not timeline or time > timeline[-1][0]):
+            timeline.append((time, result))
+    times = [time for time, _ in timeline]
+    known = fingerprint or Fingerprint(engine=vocabulary.engine)
+    windows: list[Window] = []
+    for group in build_groups([scrape for _, scrape in timeline], vocabulary):
+        raw = raw_windows(times, group, vocabulary)
+        units = detect_units(raw)
+        for window in raw:
+            apply_units(window, units)
+        judged = judge(raw, schedule)
+        subject = _subject(group, vocabulary, pool, engine)
+        windows.extend(_window(one, group, subject, known, schedule) for one in judged)
+        findings.extend(notices.of_group(group, judged, units, subject, vocabulary, known, schedule))
+    return WindowSet(tuple(windows), tuple(findings))
+
+
+def _subject(group: Group, vocabulary: Vocabulary, pool: str | None, engine: str) -> dict[str, str]:
+    """Name pool, engine and model of a group."""
+    model = group.label(vocabulary.model_label)
+    rank = group.label(vocabulary.rank_label)
+    name = "/".join(part for part in (engine, rank) if part)
+    return {"pool": pool or model or vocabulary.engine, "engine": name, "model": model}
+
+
+def _window(
+    one: Judged, group: Group, subject: dict[str, str], known: Fingerprint, schedule: Schedule | None
+) -> Window:
+    """Freeze one judged window."""
+    raw = one.raw
+    gauges = raw.gauges
+    if raw.flat and one.state is WindowState.SUSPECT:
+        gauges = replace(gauges, running=None)
+    return Window(
+        pool=subject["pool"],
+        engine=subject["engine"],
+        start=raw.start,
+        end=raw.end,
+        state=one.state,
+        reason=one.reason,
+        counts=raw.counts,
+        gauges=gauges,
+        fingerprint=replace(
+            known,
+            model=known.model or subject["model"],
+            kv_cache_dtype=known.kv_cache_dtype or group.kv_dtype,
+        ),
+        draft_lens=_draft_lens(one, known, schedule),
+    )
+
+
+def _draft_lens(one: Judged, known: Fingerprint, schedule: Schedule | None) -> frozenset[int] | None:
+    """Return the draft lengths above 0 that ran in a window, ``None`` where they are not known."""
+    if known.method in OPTIONAL_PROPOSALS and one.draft_len != 0:
+        return None
+    if one.draft_len == MIX and schedule is not None:
+        rows = notices.visited_draft_lens(one.raw, schedule)
+        return frozenset(k for k in rows if k > 0) or None
+    if one.draft_len is None or one.draft_len == MIX:
+        return None
+    return frozenset({one.draft_len}) if one.draft_len else frozenset()
