@@ -10,9 +10,9 @@ import importlib
 import pkgutil
 
 from tuner._exceptions import UnsupportedError
-from tuner.engines._engine import Engine, Rendered
+from tuner.engines._engine import Engine, Rendered, Setup
 
-__all__ = ["Engine", "Rendered", "engine_names", "get_engine"]
+__all__ = ["Engine", "Rendered", "Setup", "engine_names", "get_engine"]
 
 
 def engine_names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tuner.fleet import Capabilities, Schedule, Vocabulary
+    from tuner.fleet import Capabilities, Finding, Schedule, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,19 @@ class Rendered:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known about how an engine was started; the defaults say nothing against it."""
+
+    method: str = ""
+    """Speculation method: draft_model, eagle3, mtp, ngram, suffix, ..."""
+    data_parallel: int = 1
+    runner: str = ""
+    """Model runner or graph mode, in the engine's own word."""
+    started_with_schedule: bool | None = None
+    adaptive_verification: bool = False
+
+
 @runtime_checkable
 class Engine(Protocol):
     """One serving engine: its words, what its versions can do, its schedule dialect."""
@@ -52,6 +65,9 @@ class Engine(Protocol):
         Raises:
             UnsupportedError: the version is unknown, so nothing can be promised.
         """
+
+    def limits(self, version: str, setup: Setup) -> tuple[Finding, ...]:
+        """Say what this version, started this way, cannot do or does badly with a schedule."""
 
     def render(self, schedule: Schedule, *, max_batch: int, max_draft_len: int, version: str) -> Rendered:
         """Write a schedule in the engine's dialect, for every batch size up to ``max_batch``.

@@ -6,7 +6,88 @@ Read in vLLM 0.32.0: ``vllm/v1/metrics/loggers.py``, ``vllm/v1/spec_decode/metri
 
 from __future__ import annotations
 
-from tuner.fleet import Metric, Vocabulary
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from tuner._exceptions import ScheduleError, UnsupportedError
+from tuner.engines._engine import Rendered
+from tuner.fleet import Capabilities, Finding, Metric, Schedule, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tuner.engines._engine import Setup
+    from tuner.fleet import Severity
+
+KEY = "num_speculative_tokens_per_batch_size"
+MAX_KEY = "num_speculative_tokens"
+
+FIRST_WITH_SCHEDULE = (0, 24)
+"""vllm-project/vllm#32374 was approved on 2026-06-12, after 0.23; vllm-metal#463 meets it in 0.24.0."""
+NEWEST_READ = (0, 32)
+"""Version whose source this file describes."""
+NEWEST_TRUSTED = (0, 34)
+"""vLLM warns two minor versions ahead of a removal, so what 0.32 reads without a warning lasts to here."""
+FIRST_LIVE = (0, 32)
+"""Version on which a running engine was seen to take another table."""
+HONOURS_DRAFT_LEN_ON_V2 = ("eagle", "mtp")
+"""Drafters that shorten with K on runner V2; the others draft the maximum and mask the tail (#51510)."""
+FALLS_BACK_TO_V1 = ("suffix", "medusa", "mlp_speculator", "custom_class")
+
+LARGEST_BATCH = 1_000_000
+"""Requests per step taken for real; engines run a few thousand at most."""
+
+OVERRIDES = {
+    "num_speculative_tokens_per_seq_len": (
+        "num_speculative_tokens_per_seq_len is not read: long sequences may run a smaller K"
+    ),
+    "enable_adaptive_verification": "adaptive verification chooses its own budget, whatever the table says",
+}
+"""Keys of a speculative config that change K behind the table's back."""
+
+SETUP_LIMITS: tuple[tuple[str, Severity, str], ...] = (
+    (
+        "unsupported_data_parallel",
+        "critical",
+        (
+            "unsupported: dp>1 with dynamic schedule: vLLM drops the table with a warning and keeps one K; "
+            "choose the best single K"
+        ),
+    ),
+    (
+        "adaptive_verification",
+        "critical",
+        "adaptive verification chooses its own budget: leave the draft length to it or switch it off",
+    ),
+    (
+        "started_without_schedule",
+        "warning",
+        (
+            "started without a table: drafts are padded and graphs assume one K; restart with a table that "
+            "holds every K to be used before changing it live"
+        ),
+    ),
+    (
+        "draft_cost_constant",
+        "info",
+        (
+            "this drafter drafts the maximum on runner V2 whatever K says, and the tail is masked: a shorter "
+            "K saves verification, not drafting (vllm-project/vllm#51510)"
+        ),
+    ),
+    (
+        "graph_mode_piecewise",
+        "warning",
+        (
+            "a table forces piecewise graphs on this runner, which taxes every row, K = 0 included: compare "
+            "with one fixed K, not with a flat table (vllm-project/vllm#49986)"
+        ),
+    ),
+)
+"""What the way of starting rules out, worst first."""
+
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:[-.+]?[a-z0-9.+_-]*)", re.IGNORECASE)
 
 
 def _named(*names: str, position: str = "") -> Metric:
@@ -62,3 +143,239 @@ VOCABULARY = Vocabulary(
     kv_capacity_labels=(("kv_cache_size_tokens",), ("num_gpu_blocks", "block_size")),
     kv_dtype_label="cache_dtype",
 )
+
+
+class Vllm:
+    """vLLM's side of the contract between the tuner and an engine."""
+
+    name = "vllm"
+    vocabulary = VOCABULARY
+
+    def capabilities(self, version: str) -> Capabilities:
+        """Say what this version can do with a schedule.
+
+        Raises:
+            UnsupportedError: the version cannot be read, or is newer than what is known.
+        """
+        number = _number(version)
+        schedules = number >= FIRST_WITH_SCHEDULE
+        notes = []
+        if not schedules:
+            notes.append(
+                f"batch schedules came with {_dotted(FIRST_WITH_SCHEDULE)}: one draft length for all"
+            )
+        if number > NEWEST_READ:
+            notes.append(f"newer than {_dotted(NEWEST_READ)}, whose source was read: compare what it drafts")
+        if schedules:
+            notes.append("the batch that chooses K counts every scheduled request, prefills included")
+            notes.append("K = 0 still runs the drafter once a step, so it costs more than no speculation")
+        return Capabilities(
+            engine=self.name,
+            engine_version=version,
+            batch_schedule=schedules,
+            live_schedule=number >= FIRST_LIVE,
+            zero_harms_drafter=False,
+            notes=tuple(notes),
+        )
+
+    def limits(self, version: str, setup: Setup) -> tuple[Finding, ...]:
+        """Say what this version, started this way, cannot do or does badly with a schedule."""
+        capabilities = self.capabilities(version)
+        subject = {"engine": self.name, "engine_version": version}
+        found = _limits_of(setup)
+        if not capabilities.batch_schedule:
+            found.insert(0, ("no_batch_schedule", "critical", capabilities.notes[0]))
+        return tuple(Finding(code, severity, text, subject) for code, severity, text in found)
+
+    def render(self, schedule: Schedule, *, max_batch: int, max_draft_len: int, version: str) -> Rendered:
+        """Write a schedule as the inside of ``--speculative-config``.
+
+        Every batch size up to ``max_batch`` (``--max-num-seqs``) is written out, so that nothing
+        rests on how the engine fills gaps and tails.
+
+        Raises:
+            ScheduleError: a draft length is over ``max_draft_len``, which the engine would clamp
+                without a word.
+            UnsupportedError: this version has no schedules, or is unknown.
+        """
+        notes = list(self._require_schedules(version).notes)
+        _check_bounds(max_batch, max_draft_len)
+        highest = max(schedule.draft_lens)
+        if highest > max_draft_len:
+            raise ScheduleError(
+                f"draft length {highest} is over the maximum {max_draft_len}: vLLM would clamp it silently; "
+                f"lower it, or start the engine with {MAX_KEY} {highest}"
+            )
+        rows: list[list[int]] = []
+        for first, last, draft_len in schedule.ranges:
+            if first <= max_batch:
+                rows.append([first, min(last, max_batch), draft_len])
+        if schedule.max_batch > max_batch:
+            notes.append(f"cut at batch {max_batch}: the engine never runs more requests")
+        elif rows[-1][1] < max_batch:
+            notes.append(f"last range extended from batch {rows[-1][1]} to {max_batch}")
+            rows[-1][1] = max_batch
+        config = {MAX_KEY: max_draft_len, KEY: rows}
+        return Rendered(self.name, version, config, Schedule.from_ranges(rows), tuple(notes))
+
+    def parse(
+        self, config: object, *, max_batch: int, max_draft_len: int | None = None, version: str
+    ) -> Rendered:
+        """Read a speculative config, or its bare table, and say what the engine would really run.
+
+        Raises:
+            ScheduleError: vLLM would refuse to start with it.
+            UnsupportedError: this version has no schedules, or is unknown.
+        """
+        notes = list(self._require_schedules(version).notes)
+        table, highest = _unwrap(config, max_draft_len, notes)
+        _check_bounds(max_batch, highest)
+        dense = (
+            [highest] * max_batch
+            if table is None
+            else _expand(_rows(table, notes), max_batch, highest, notes)
+        )
+        told = {MAX_KEY: highest} if table is None else {MAX_KEY: highest, KEY: table}
+        return Rendered(self.name, version, told, Schedule.from_dense(dense), tuple(notes))
+
+    def _require_schedules(self, version: str) -> Capabilities:
+        """Return the capabilities of a version that has schedules."""
+        capabilities = self.capabilities(version)
+        if not capabilities.batch_schedule:
+            raise UnsupportedError(
+                f"vLLM {version} has no batch schedules, they came with {_dotted(FIRST_WITH_SCHEDULE)}: "
+                f"choose one draft length and set {MAX_KEY}"
+            )
+        return capabilities
+
+
+ENGINE = Vllm()
+
+
+def _dotted(number: tuple[int, int]) -> str:
+    """Return a version for people."""
+    return f"{number[0]}.{number[1]}"
+
+
+def _number(version: str) -> tuple[int, int]:
+    """Return major and minor version.
+
+    Raises:
+        UnsupportedError: the version cannot be read, or is newer than what is known.
+    """
+    found = _VERSION.fullmatch(version.strip())
+    if found is None:
+        raise UnsupportedError(f"vLLM version {version!r} cannot be read: give it as in 0.32.0")
+    number = int(found[1]), int(found[2])
+    if number > NEWEST_TRUSTED:
+        raise UnsupportedError(
+            f"vLLM {version} is unknown, {_dotted(NEWEST_TRUSTED)} is the newest trusted: "
+            "its schedule dialect may have changed, update the tuner"
+        )
+    return number
+
+
+def _limits_of(setup: Setup) -> list[tuple[str, Severity, str]]:
+    """Return code, severity and text of what the way of starting rules out."""
+    method, runner = setup.method.lower(), setup.runner.lower()
+    v2 = runner in ("v2", "full") and not method.startswith(FALLS_BACK_TO_V1)
+    applies = {
+        "unsupported_data_parallel": setup.data_parallel > 1,
+        "adaptive_verification": setup.adaptive_verification,
+        "started_without_schedule": setup.started_with_schedule is False,
+        "draft_cost_constant": v2 and bool(method) and not method.startswith(HONOURS_DRAFT_LEN_ON_V2),
+        "graph_mode_piecewise": bool(runner) and not v2,
+    }
+    return [(code, severity, text) for code, severity, text in SETUP_LIMITS if applies[code]]
+
+
+def _check_bounds(max_batch: int, max_draft_len: int) -> None:
+    """Refuse bounds with which no engine starts."""
+    if not 1 <= max_batch <= LARGEST_BATCH:
+        raise ScheduleError(
+            f"max batch {max_batch} must be from 1 to {LARGEST_BATCH}: give the engine's --max-num-seqs"
+        )
+    if max_draft_len < 1:
+        raise ScheduleError(f"max draft length {max_draft_len} is below 1: vLLM refuses {MAX_KEY} below 1")
+
+
+def _unwrap(config: object, max_draft_len: int | None, notes: list[str]) -> tuple[list[Any] | None, int]:
+    """Return the table inside a speculative config, if any, and the K it is clamped to."""
+    if isinstance(config, dict) and isinstance(config.get("speculative_config"), dict):
+        config = config["speculative_config"]
+    if isinstance(config, list):
+        config = {KEY: config}
+    if not isinstance(config, dict):
+        raise ScheduleError("neither a speculative config nor a table: give {...} or [[start, end, K], ...]")
+    highest = config.get(MAX_KEY, max_draft_len)
+    if highest is None:
+        raise ScheduleError(f"it does not say where vLLM clamps: add {MAX_KEY} or give --max-draft-len")
+    if isinstance(highest, bool) or not isinstance(highest, int):
+        raise ScheduleError(f"{MAX_KEY} is {highest!r}: vLLM needs a whole number of at least 1")
+    if max_draft_len is not None and highest != max_draft_len:
+        notes.append(f"the config clamps at its own {MAX_KEY} {highest}, not at {max_draft_len}")
+    notes.extend(text for key, text in OVERRIDES.items() if config.get(key))
+    table = config.get(KEY)
+    if table is None:
+        notes.append(f"no {KEY}: one draft length at every batch size")
+    elif not isinstance(table, list):
+        raise ScheduleError(f"{KEY} is a {type(table).__name__}: vLLM takes a list of [start, end, K]")
+    return table, highest
+
+
+def _rows(table: Sequence[Any], notes: list[str]) -> list[tuple[int, int, int]]:
+    """Check a table as vLLM does and return its rows sorted by start."""
+    if not table:
+        raise ScheduleError(f"{KEY} is empty: vLLM refuses it, give at least [1, max batch, K]")
+    rows = sorted(_row(row, notes) for row in table)
+    if rows[0][0] != 1:
+        raise ScheduleError(f"first range starts at {rows[0][0]}: vLLM wants the first one to start at 1")
+    for (_, end, _), (start, _, _) in pairwise(rows):
+        if start <= end:
+            raise ScheduleError(f"range starting at {start} overlaps the one ending at {end}")
+    return rows
+
+
+def _row(row: object, notes: list[str]) -> tuple[int, int, int]:
+    """Read one row; vLLM passes each cell through ``int``, so "4", 4.7 and true are numbers to it."""
+    if not isinstance(row, list | tuple) or len(row) != 3:  # noqa: PLR2004 - start, end, K
+        raise ScheduleError(f"row {row!r} is not [start, end, K]")
+    try:
+        first, last, draft_len = (int(cell) for cell in row)
+    except (TypeError, ValueError, OverflowError):
+        raise ScheduleError(f"row {row!r} holds something that vLLM cannot read as a whole number") from None
+    if any(type(cell) is not int for cell in row):
+        notes.append(f"row {row!r} is read as [{first}, {last}, {draft_len}]")
+    if first < 1 or last < 1:
+        raise ScheduleError(f"row {row!r}: batch sizes must be above 0")
+    if first > last:
+        raise ScheduleError(f"row {row!r} ends before it starts")
+    if draft_len < 0:
+        raise ScheduleError(f"row {row!r} has a negative draft length")
+    return first, last, draft_len
+
+
+def _expand(
+    rows: Sequence[tuple[int, int, int]], max_batch: int, highest: int, notes: list[str]
+) -> list[int]:
+    """Return K for batch 1..max_batch as vLLM fills its lookup, noting where it fills in."""
+    dense: list[int] = []
+    for first, last, draft_len in rows:
+        if first > max_batch:
+            notes.append(f"range {first}-{last} lies beyond max batch {max_batch}: never used")
+            continue
+        if first > len(dense) + 1:
+            carried = dense[-1]
+            notes.append(f"gap: batches {len(dense) + 1}-{first - 1} carry K = {carried} on")
+            dense.extend([carried] * (first - 1 - len(dense)))
+        if draft_len > highest:
+            notes.append(
+                f"clamp: K = {draft_len} of range {first}-{last} runs as {highest}, without a warning"
+            )
+        if last > max_batch:
+            notes.append(f"range {first}-{last} is cut at max batch {max_batch}")
+        dense.extend([min(draft_len, highest)] * (min(last, max_batch) - first + 1))
+    if len(dense) < max_batch:
+        notes.append(f"tail: batches {len(dense) + 1}-{max_batch} keep K = {dense[-1]} of the last range")
+        dense.extend([dense[-1]] * (max_batch - len(dense)))
+    return dense
