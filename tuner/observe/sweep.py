@@ -304,8 +304,7 @@ _ODD = (
     (
         "tpot_mismatch",
         "warning",
-        "tokens_per_second and batch / tpot_ms differ by more than a factor of 2: give tokens/s of the "
-        "whole batch, not of one user, and TPOT in milliseconds",
+        "tokens_per_second is far from batch / tpot_ms: give tokens/s of the whole batch and TPOT in ms",
     ),
 )
 

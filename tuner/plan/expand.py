@@ -1,0 +1,163 @@
+"""From a choice at some batch sizes to a schedule over all of them.
+
+The rule between two batch sizes that were decided: log tokens per second is interpolated linearly in
+log batch for each draft length. Equal choices at both ends hold between them. Different ones meet where
+their lines cross, or at the geometric mean where they do not cross in between (ties). A gap wider than
+a factor of 2 is first filled by powers of 2, decided among the draft lengths between the two ends.
+Outside the batch sizes that were decided the nearest choice is carried on, and a finding says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tuner.fleet import Finding, Schedule
+from tuner.plan.optimise import UNDECIDED, within_tie
+from tuner.plan.words import listed
+
+if TYPE_CHECKING:
+    from tuner.plan.goodput import Floats, Ints
+    from tuner.plan.options import PlanOptions
+    from tuner.plan.proposal import Proposal
+
+WIDEST_GAP = 2.0
+"""Ratio of neighbouring batch sizes above which the gap is filled: within an octave a schedule moves by
+about one draft length, and half an octave of misplaced threshold costs under 1 % in T1-like tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One batch size with its choice and the utilities of all columns there."""
+
+    batch: float
+    column: int
+    utility: Floats
+
+
+def expand(proposal: Proposal, options: PlanOptions) -> tuple[Schedule, tuple[Finding, ...]]:
+    """Return the schedule over ``1..max_batch`` and findings on what it carries beyond the evidence.
+
+    At least one row of the proposal must be decided.
+    """
+    decided = np.flatnonzero(proposal.choice != UNDECIDED)
+    points = _points(proposal, options, decided)
+    lens = proposal.table.draft_lens
+    ranges: list[list[int]] = []
+    first = 1
+    for here, there in pairwise(points):
+        last = _boundary(here, there)
+        if here.column != there.column and last >= first:
+            ranges.append([first, last, int(lens[here.column])])
+            first = last + 1
+    largest = int(proposal.table.batches[-1])
+    ranges.append([first, largest, int(lens[points[-1].column])])
+    return _fit(ranges, options.max_batch or largest), _edge_findings(proposal, options, decided)
+
+
+def extend(schedule: Schedule, max_batch: int) -> Schedule:
+    """Return the schedule over ``1..max_batch``: cut, or its last range carried on."""
+    return _fit(schedule.as_lists(), max_batch)
+
+
+def _fit(ranges: list[list[int]], max_batch: int) -> Schedule:
+    """Merge equal neighbours and end the table at ``max_batch``."""
+    rows: list[list[int]] = []
+    for first, last, draft_len in ranges:
+        if first > max_batch:
+            break
+        if rows and rows[-1][2] == draft_len:
+            rows[-1][1] = last
+        else:
+            rows.append([first, last, draft_len])
+    rows[-1][1] = max_batch
+    return Schedule.from_ranges(rows)
+
+
+def _points(proposal: Proposal, options: PlanOptions, decided: Ints) -> list[_Point]:
+    """Return the decided rows, and points between those that lie far apart and differ."""
+    table = proposal.table
+    utility = np.where(proposal.eligible, table.log_mean, -np.inf)
+    if table.zero_column is not None and "confidence" not in options.without:
+        utility[:, table.zero_column] += math.log1p(options.min_gain)  # what speculation must clear
+    known = [
+        _Point(float(table.batches[row]), int(proposal.choice[row]), utility[row]) for row in decided.tolist()
+    ]
+    points = known[:1]
+    for here, there in pairwise(known):
+        if here.column != there.column and there.batch > WIDEST_GAP * here.batch:
+            points += _between(here, there, options.tie)
+        points.append(there)
+    return points
+
+
+def _between(here: _Point, there: _Point, tie: float) -> list[_Point]:
+    """Decide powers of 2 between two far points, moving one way from one choice to the other."""
+    steps = math.ceil(math.log2(there.batch / here.batch) - 1e-9)
+    shares = np.arange(1, steps) / steps
+    low, high = sorted((here.column, there.column))
+    both = np.isfinite(here.utility) & np.isfinite(there.utility)
+    columns = np.arange(both.size)
+    eligible = both & (columns >= low) & (columns <= high)
+    ends = np.where(both, np.stack((here.utility, there.utility)), 0.0)
+    lines = np.where(eligible, (1 - shares[:, None]) * ends[0] + shares[:, None] * ends[1], -np.inf)
+    sets = within_tie(lines, np.broadcast_to(eligible, lines.shape), tie)
+    batches = here.batch * (there.batch / here.batch) ** shares
+    falling = here.column > there.column
+    order = range(len(shares) - 1, -1, -1) if falling else range(len(shares))
+    least, chosen = low, {}
+    for place in order:
+        members = np.flatnonzero(sets[place] & (columns >= least))
+        rest = np.where(columns >= least, lines[place], -np.inf)
+        least = int(members[0]) if members.size else int(np.argmax(rest))
+        chosen[place] = least
+    return [_Point(float(batches[place]), chosen[place], lines[place]) for place in range(len(shares))]
+
+
+def _boundary(here: _Point, there: _Point) -> int:
+    """Return the last batch size that runs the choice of the smaller of two neighbouring points."""
+    ahead = here.utility[here.column] - here.utility[there.column]
+    behind = there.utility[there.column] - there.utility[here.column]
+    share = 0.5
+    if ahead > 0 and behind > 0 and math.isfinite(ahead + behind):
+        share = ahead / (ahead + behind)
+    last = math.floor(here.batch * (there.batch / here.batch) ** share + 1e-9)
+    return int(min(max(last, math.ceil(here.batch)), math.ceil(there.batch) - 1))
+
+
+def _edge_findings(proposal: Proposal, options: PlanOptions, decided: Ints) -> tuple[Finding, ...]:
+    """Say which batch sizes have a draft length that no evidence stands behind."""
+    table, found = proposal.table, []
+    subject = table.subject
+    undecided = table.batches[proposal.choice == UNDECIDED].tolist()
+    smallest, largest = int(table.batches[decided[0]]), int(table.batches[-1])
+    if undecided:
+        message = (
+            f"batch {listed(undecided)} has no two draft lengths to compare: the choice of its neighbour "
+            "holds there; measure these cells"
+        )
+        found.append(Finding("batch_undecided", "warning", message, subject, {"batches": undecided}))
+    if smallest > 1:
+        message = (
+            f"batch sizes below {smallest} were not measured: they run the draft length of batch {smallest}; "
+            "measure batch 1"
+        )
+        found.append(Finding("batch_below_measured", "info", message, subject, {"smallest": smallest}))
+    if options.max_batch is None:
+        message = (
+            f"the largest batch of the engine was not given, so the table ends at {largest}: beyond it vLLM "
+            "carries the last range on and TensorRT-LLM drafts nothing; give the largest batch"
+        )
+        found.append(Finding("max_batch_unknown", "info", message, subject, {"largest": largest}))
+    elif options.max_batch > largest:
+        message = (
+            f"batch sizes {largest + 1} to {options.max_batch} were not measured: the last range is carried "
+            "on to them; measure the largest batch"
+        )
+        evidence = {"largest": largest, "max_batch": options.max_batch}
+        found.append(Finding("batch_beyond_measured", "warning", message, subject, evidence))
+    return tuple(found)

@@ -1,0 +1,195 @@
+"""Post-processors that weigh the table as a whole: one constant draft length, few ranges, inertia."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tuner.fleet import Finding, NotEnoughData
+from tuner.plan.optimise import UNDECIDED
+
+if TYPE_CHECKING:
+    from tuner.plan.goodput import Floats, GoodputTable, Ints
+    from tuner.plan.options import PlanOptions
+    from tuner.plan.proposal import Proposal
+
+
+def row_weights(table: GoodputTable, options: PlanOptions) -> Floats:
+    """Return the share of tokens of each row, ``(nb,)``, summing to 1.
+
+    A given batch size counts for the row nearest to it by ratio.
+    """
+    shares = np.zeros(table.batches.size)
+    if options.batch_weights is None:
+        shares[:] = 1.0
+    else:
+        logs = np.log(table.batches)
+        for batch, share in options.batch_weights.items():
+            shares[np.argmin(np.abs(logs - math.log(max(1, batch))))] += share
+    normalised: Floats = shares / shares.sum()
+    return normalised
+
+
+def mean_cost(weights: Floats, log_speed: Floats) -> Floats:
+    """Return seconds per token averaged over batch sizes, for log speeds ``(nb, ...)``.
+
+    Seconds per token add up over tokens, tokens per second do not.
+    """
+    cost: Floats = np.asarray(np.tensordot(weights, np.exp(-log_speed), axes=1))
+    return cost
+
+
+def cost_weights(proposal: Proposal, options: PlanOptions) -> Floats:
+    """Return what a second per token of each decided row counts.
+
+    With objective ``latency`` a token counts its user's wait, batch / speed, else the engine's time.
+    """
+    decided = proposal.choice != UNDECIDED
+    weights: Floats = row_weights(proposal.table, options)[decided]
+    if options.objective == "latency":
+        weights = weights * proposal.table.batches[decided]
+    return weights
+
+
+def best_constant(proposal: Proposal, options: PlanOptions) -> int | NotEnoughData:
+    """Return the column that serves every decided batch size best as the only draft length.
+
+    For engines that run one draft length, and as the yardstick of a schedule.
+    """
+    decided = proposal.choice != UNDECIDED
+    usable = np.flatnonzero(proposal.eligible[decided].all(axis=0) & decided.any())
+    if not usable.size:
+        return NotEnoughData("no draft length is known at every batch size", have=0, need=1)
+    speeds = proposal.table.log_mean[np.ix_(decided, usable)]
+    return int(usable[np.argmin(mean_cost(cost_weights(proposal, options), speeds))])
+
+
+def mode(proposal: Proposal, options: PlanOptions) -> Proposal:
+    """Keep one constant draft length where what a schedule costs the engine eats what it gains.
+
+    A schedule may switch the engine to another graph mode and tax every draft length, 0 included. The
+    tax is charged to the mode, not to a draft length: {constant, schedule} are compared as wholes.
+    """
+    factor, decided = proposal.table.schedule_factor, np.flatnonzero(proposal.choice != UNDECIDED)
+    if factor is None or np.unique(proposal.choice[decided]).size == 1:
+        return proposal
+    constant = best_constant(proposal, options)
+    if isinstance(constant, NotEnoughData):
+        return proposal
+    weights, speeds = cost_weights(proposal, options), proposal.table.log_mean[decided]
+    scheduled = speeds[np.arange(decided.size), proposal.choice[decided]]
+    alone = mean_cost(weights, speeds[:, constant])
+    gross = float(alone / mean_cost(weights, scheduled)) - 1
+    net = float(alone / mean_cost(weights, scheduled + factor[decided])) - 1
+    draft_len = int(proposal.table.draft_lens[constant])
+    if net >= options.tie:
+        text = f"a schedule still pays after what its graph mode costs: {net:+.1%} over constant {draft_len}"
+        return proposal.noted("mode", decided, text)
+    ratios = np.exp(factor[decided]).tolist()
+    finding = Finding(
+        code="schedule_not_worth_its_mode",
+        severity="warning",
+        message=f"a schedule would gain {gross:.1%} over constant draft length {draft_len}, and costs the "
+        f"engine more (net {net:+.1%}): run constant {draft_len}, or a runner with full graphs for schedules",
+        subject=proposal.table.subject,
+        evidence={
+            "gross_gain": gross,
+            "net_gain": net,
+            "constant_draft_len": draft_len,
+            "speed_ratio_by_batch": dict(zip(proposal.table.batches[decided].tolist(), ratios, strict=True)),
+        },
+    )
+    choice = proposal.choice.copy()
+    choice[decided] = constant
+    text = f"any schedule costs more than it gains (net {net:+.1%}): constant {draft_len}"
+    return proposal.chosen(choice, "mode", text).found(finding)
+
+
+def merge(proposal: Proposal, options: PlanOptions) -> Proposal:
+    """Reduce the table to ``max_ranges`` ranges, absorbing each time the range that costs least."""
+    choice = proposal.choice.copy()
+    rows = np.flatnonzero(choice != UNDECIDED)
+    worst = 0.0
+    while (runs := _runs(choice[rows])) and len(runs) > options.max_ranges:
+        costs = [
+            (_absorption_cost(proposal, rows[first:last], choice[rows[other]]), first, last, other)
+            for place, (first, last) in enumerate(runs)
+            for other in _neighbours(runs, place)
+        ]
+        cost, first, last, other = min(costs)
+        choice[rows[first:last]] = choice[rows[other]]
+        worst = max(worst, cost)
+    if np.array_equal(choice, proposal.choice):
+        return proposal
+    proposal = proposal.chosen(
+        choice, "merge", f"merged into a neighbour to keep {options.max_ranges} ranges"
+    )
+    if worst <= -math.log1p(-options.tie):
+        return proposal
+    finding = Finding(
+        code="ranges_merged",
+        severity="info",
+        message=f"at most {options.max_ranges} ranges cost up to {-math.expm1(-worst):.1%} at a batch size: "
+        "raise max_ranges if the engine can hold more",
+        subject=proposal.table.subject,
+        evidence={"worst_loss": -math.expm1(-worst), "max_ranges": options.max_ranges},
+    )
+    return proposal.found(finding)
+
+
+def _runs(choice: Ints) -> list[tuple[int, int]]:
+    """Return half-open spans of equal neighbours."""
+    if not choice.size:
+        return []
+    edges = [0, *(np.flatnonzero(np.diff(choice)) + 1).tolist(), choice.size]
+    return list(pairwise(edges))
+
+
+def _neighbours(runs: list[tuple[int, int]], place: int) -> list[int]:
+    """Return a row of the run before and of the run after."""
+    return [runs[other][0] for other in (place - 1, place + 1) if 0 <= other < len(runs)]
+
+
+def _absorption_cost(proposal: Proposal, rows: Ints, column: int) -> float:
+    """Return the largest log loss of taking ``column`` on ``rows``, infinite where it is not eligible."""
+    if not proposal.eligible[rows, column].all():
+        return math.inf
+    log_mean = proposal.table.log_mean[rows]
+    return float((log_mean[np.arange(rows.size), proposal.choice[rows]] - log_mean[:, column]).max())
+
+
+def dead_band(proposal: Proposal, options: PlanOptions) -> Proposal:
+    """Keep the active schedule unless the new one beats it somewhere by ``dead_band``.
+
+    A longer draft than the fallback must also be credibly better there; a retreat need not be. Where the
+    active draft length is not eligible or not known, there is nothing to hold on to.
+    """
+    if options.active is None:
+        return proposal
+    table, active = proposal.table, options.active
+    decided = np.flatnonzero(proposal.choice != UNDECIDED)
+    lens = [active.draft_len_at(min(batch, active.max_batch)) for batch in table.batches[decided].tolist()]
+    column = np.searchsorted(table.draft_lens, lens)
+    known = np.isin(lens, table.draft_lens)
+    if not decided.size or not known.all() or not proposal.eligible[decided, column].all():
+        return proposal
+    new = proposal.choice[decided]
+    gain = table.log_mean[decided, new] - table.log_mean[decided, column]
+    everywhere = np.zeros_like(proposal.choice)
+    old = everywhere.copy()
+    old[decided], everywhere[decided] = column, new
+    reach = NormalDist().inv_cdf(options.credibility) * table.difference_sd(everywhere, old)[decided]
+    retreat = new == np.argmax(proposal.eligible[decided], axis=1)
+    better = (gain >= math.log1p(options.dead_band)) & (retreat | (gain >= reach))
+    if better.any():
+        return proposal
+    choice = proposal.choice.copy()
+    choice[decided] = column
+    text = f"no batch size gains {options.dead_band:.1%} over the active schedule, so it stays"
+    held = proposal.chosen(choice, "dead_band", text) if (choice != proposal.choice).any() else proposal
+    return replace(held.noted("dead_band", decided[choice[decided] == new], text), held=True)
