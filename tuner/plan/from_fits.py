@@ -1,0 +1,183 @@
+"""Fits of acceptance and step time to a goodput table: tokens per second = B E(K) / t(B, K).
+
+t is taken at its steady prefill: a batch that emits B E tokens a step also takes in that many times the
+prompt tokens per output token, so N = B (K + 1) + B E * ratio. E is emitted tokens per request step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tuner.fleet import NotEnoughData, WindowState
+from tuner.plan.goodput import CellState, GoodputTable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tuner.fit.acceptance import AcceptanceFit
+    from tuner.fit.step_time import StepTimeFit
+    from tuner.fleet import Window
+    from tuner.plan.goodput import Bools, Floats, Ints
+    from tuner.plan.options import PlanOptions
+
+DRAWS = 256
+"""Joint draws behind a table: the sd of a log ratio is then known to 4 % of itself."""
+GRID_RATIO = 1.25
+"""Ratio of neighbouring batch sizes of the grid that a curve is planned on. Between two of them log speeds
+are all but straight lines (a bend of the sharpest roofline is off by 0.3 %), so thresholds are exact."""
+SEED = 0
+"""Seed of the draws unless one is given: equal fits give equal plans."""
+
+
+class EmittedTokens(Protocol):
+    """What a table needs to know of acceptance: tokens emitted per request step."""
+
+    def emitted_draws(self, draft_lens: Sequence[int], size: int, rng: np.random.Generator) -> Floats:
+        """Return ``(size, nk)`` draws; draft length 0 gives 1."""
+
+
+class StepSeconds(Protocol):
+    """What a table needs to know of step time."""
+
+    def seconds_draws(
+        self,
+        batch: Floats,
+        draft_len: Floats,
+        prompt_tokens: Floats,
+        context_tokens: Floats | None,
+        size: int,
+        rng: np.random.Generator,
+    ) -> Floats:
+        """Return ``(size, nb, nk)`` draws of seconds per step, corrections of measured cells included."""
+
+
+def from_fits(
+    acceptance: EmittedTokens,
+    step_time: StepSeconds,
+    batches: Sequence[int],
+    draft_lens: Sequence[int],
+    *,
+    prompt_tokens_per_output_token: float = 0.0,
+    context_tokens: Floats | None = None,
+    states: NDArray[np.int8] | None = None,
+    size: int = DRAWS,
+    seed: int = SEED,
+) -> GoodputTable:
+    """Build a goodput table from fits.
+
+    Args:
+        acceptance: gives emitted tokens per request step.
+        step_time: gives seconds per step.
+        batches: ``(nb,)`` ascending from 1.
+        draft_lens: ``(nk,)`` ascending from 0.
+        prompt_tokens_per_output_token: prompt tokens computed per token emitted, cached ones left out.
+        context_tokens: ``(nb,)`` tokens in the KV cache at each batch size, ``None`` for those seen.
+        states: ``(nb, nk)`` what each cell rests on, ``None`` for measured everywhere.
+        size: number of joint draws.
+        seed: seed of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    batch, lens = np.asarray(batches, dtype=np.float64), np.asarray(draft_lens, dtype=np.float64)
+    emitted = acceptance.emitted_draws([int(k) for k in draft_lens], size, rng)
+    prompt = batch[:, None] * emitted.mean(axis=0)[None, :] * prompt_tokens_per_output_token
+    seconds = step_time.seconds_draws(batch, lens, prompt, context_tokens, size, rng)
+    draws = batch[None, :, None] * emitted[:, None, :] / seconds
+    return GoodputTable.from_draws(batches, draft_lens, draws, states)
+
+
+def table_from_fits(
+    acceptance: AcceptanceFit | NotEnoughData,
+    step_time: StepTimeFit | NotEnoughData,
+    windows: Sequence[Window],
+    options: PlanOptions,
+) -> GoodputTable | NotEnoughData:
+    """Build the table of one pool from its fits and the windows behind them.
+
+    Batch sizes run from 1 to the largest one measured, or to ``options.max_batch``; draft lengths from 0
+    to the longest one that ran, and those that are allowed. Cells are ``EXTRAPOLATED`` where the step
+    time lies outside what was measured, or a position of the draft was not measured.
+    """
+    if isinstance(acceptance, NotEnoughData):
+        return acceptance
+    if isinstance(step_time, NotEnoughData):
+        return step_time
+    seen = np.unique(np.maximum(np.rint(step_time.cells.batch), 1)).astype(np.int64)
+    last = options.max_batch or int(seen[-1])
+    batches = planning_batches(last, [int(batch) for batch in seen if batch <= last])
+    longest = int(max(step_time.cells.draft_len.max(), max(acceptance.emitted, default=0)))
+    lens = sorted({*range(longest + 1), *(options.allowed_draft_lens or ())})
+    ratio = _prompt_tokens_per_output_token(windows)
+    states, unknown = _states(acceptance, step_time, batches, np.array(lens, dtype=np.int64), ratio)
+    table = from_fits(
+        acceptance, step_time, batches.tolist(), lens, prompt_tokens_per_output_token=ratio, states=states
+    )
+    return GoodputTable(
+        batches=table.batches,
+        draft_lens=table.draft_lens,
+        log_mean=table.log_mean,
+        log_cov=table.log_cov,
+        states=table.states,
+        explained=tuple(np.flatnonzero(np.isin(batches, seen)).tolist()),
+        unknown=unknown,
+        subject={"pool": acceptance.pool, "route": acceptance.route},
+    )
+
+
+def planning_batches(last: int, measured: Collection[int] = ()) -> Ints:
+    """Return the batch sizes to plan at: 1 to ``last`` in steps of ``GRID_RATIO``, and those measured."""
+    steps = math.ceil(math.log(last) / math.log(GRID_RATIO))
+    grid = np.rint(last ** (np.arange(steps + 1) / max(steps, 1))).astype(np.int64)
+    return np.unique(np.concatenate((grid, [1, last], np.array(sorted(measured), dtype=np.int64))))
+
+
+def _prompt_tokens_per_output_token(windows: Sequence[Window]) -> float:
+    """Return computed prompt tokens per emitted token over the good windows, 0 where none tells."""
+    prompt = emitted = 0.0
+    for window in windows:
+        counts = window.counts
+        if window.state is WindowState.GOOD and counts.prompt_tokens is not None and counts.emitted:
+            prompt += counts.prompt_tokens
+            emitted += counts.emitted
+    return prompt / emitted if emitted else 0.0
+
+
+def _states(
+    acceptance: AcceptanceFit, step_time: StepTimeFit, batches: Ints, lens: Ints, ratio: float
+) -> tuple[NDArray[np.int8], Mapping[int, str]]:
+    """Return what each cell rests on, and per draft length why it is not known."""
+    emitted = np.array([_emitted_mean(acceptance, int(k)) for k in lens])
+    grid_b, grid_k = batches[:, None].astype(np.float64), lens[None, :].astype(np.float64)
+    prompt = grid_b * emitted[None, :] * ratio
+    inside = ~step_time.extrapolating(grid_b, grid_k, prompt)
+    unknown = {int(k): why for k in lens if (why := _why_unknown(acceptance, step_time, int(k)))}
+    inside &= np.array([int(k) not in unknown for k in lens])[None, :]
+    measured: Bools = step_time.correction.measured(
+        np.repeat(grid_b, lens.size), np.tile(lens.astype(np.float64), batches.size)
+    ).reshape(inside.shape)
+    states = np.where(inside, CellState.INTERPOLATED, CellState.EXTRAPOLATED)
+    return np.where(inside & measured, CellState.MEASURED, states).astype(np.int8), unknown
+
+
+def _emitted_mean(acceptance: AcceptanceFit, draft_len: int) -> float:
+    expected = acceptance.expected_tokens(draft_len)
+    return 1.0 if isinstance(expected, NotEnoughData) else expected.value
+
+
+def _why_unknown(acceptance: AcceptanceFit, step_time: StepTimeFit, draft_len: int) -> str:
+    """Return why nothing measured stands behind a draft length, empty where something does."""
+    ran = step_time.cells.draft_len
+    if draft_len < ran.min() or draft_len > ran.max():
+        return f"only draft lengths {ran.min():g} to {ran.max():g} ran"
+    if draft_len == 0 or draft_len in acceptance.emitted:
+        return ""
+    if draft_len > len(acceptance.positions):
+        return f"position {len(acceptance.positions)} was never drafted"
+    for position in acceptance.positions[:draft_len]:
+        if position.state != "measured":
+            return f"position {position.position} is {position.state}"
+    return ""
