@@ -23,6 +23,9 @@ COUNTERS = (
     *("first", "itl", "itl_sum", "done", "e2e_sum", "preempted"),
 )
 
+IDLE_SECONDS = 0.01
+"""How long an engine without requests sleeps before it looks again."""
+
 
 @dataclass
 class Request:
@@ -53,6 +56,8 @@ class VllmWorld:
     noise: float = 0.03
     model: str = "m"
     engine: str = "0"
+    arrivals: float = 0.0
+    """Requests per second of an open load, ``clients`` the most at once; 0 for a closed loop of clients."""
     spread: float = 0.0
     """Standard deviation, across requests, of the acceptance on the log-odds scale."""
     started_at: float = 1.7e9
@@ -72,10 +77,12 @@ class VllmWorld:
         self.counters = dict.fromkeys(COUNTERS, 0.0)
         self.positions = np.zeros(self.max_draft_len)
         self.requests = []
-        self.born = self.now
+        self.born = self.stepped = self.now
 
-    def _admit(self) -> None:
-        while len(self.requests) < self.clients:
+    def _admit(self, seconds: float) -> None:
+        free = self.clients - len(self.requests)
+        arrived = int(self.rng.poisson(self.arrivals * seconds)) if self.arrivals else free
+        for _ in range(min(free, arrived)):
             odds = np.log(np.array(self.profile) / (1 - np.array(self.profile)))
             odds = odds + self.rng.normal(0, self.spread) if self.spread else odds
             self.requests.append(
@@ -90,9 +97,10 @@ class VllmWorld:
 
     def step(self) -> None:
         """Run one engine step."""
-        self._admit()
+        self._admit(self.now - self.stepped)
+        self.stepped = self.now
         if not self.requests:
-            self.now += 0.1
+            self.now += IDLE_SECONDS
             return
         draft_len = self.schedule(len(self.requests))
         decoding = [r for r in self.requests if r.started]
