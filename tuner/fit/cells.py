@@ -38,8 +38,8 @@ CONTIGUOUS = 1e-3
 MAX_GAP = 4.0
 """Longest gap inside a block, in windows: a few windows may be left out, an idle spell may not."""
 SAME_BATCH = 0.15
-"""Largest relative distance of a window's batch and tokens in flight from its block's mean. A curve
-bends by less than a thousandth over 15 %."""
+"""Largest relative distance of a window's batch from its block's mean, twice that for tokens in flight
+and context, which waves of prompts move. A curve bends by less than a thousandth over 15 %."""
 PURE_SHARE = 0.95
 """Least share of drafting request steps for a window to count as wholly at its draft length."""
 OPTIONAL_DRAFTERS = ("ngram", "suffix")
@@ -68,6 +68,8 @@ class Cells:
     windows: Floats
     time: Floats
     """Unix seconds of the block's middle."""
+    tokens_per_second: Floats
+    """Emitted tokens per wall second, NaN where the engine does not tell."""
     edge_variance: Floats
     """Variance of log seconds from the steps cut by scrapes."""
     within: float
@@ -103,6 +105,7 @@ class _Row:
     context: float
     seconds: float
     steps: float
+    tokens_per_second: float
 
 
 def usable_draft_len(window: Window) -> float | str:
@@ -154,7 +157,9 @@ def _row(window: Window) -> _Row | str:
         return draft_len
     kv_tokens = window.gauges.kv_tokens
     context = float("nan") if kv_tokens is None else kv_tokens
-    return _Row(window.engine, window.start, window.end, draft_len, batch, tokens, context, seconds, steps)
+    throughput = float("nan") if window.tokens_per_second is None else window.tokens_per_second
+    where = (window.engine, window.start, window.end)
+    return _Row(*where, draft_len, batch, tokens, context, seconds, steps, throughput)
 
 
 def build_cells(windows: Sequence[Window]) -> Cells:
@@ -199,13 +204,14 @@ def _continues(block: Sequence[_Row], row: _Row) -> bool:
     if row.start - last.end > MAX_GAP * (last.end - last.start):
         return False
     batch = sum(other.batch for other in block) / len(block)
-    return abs(row.batch - batch) <= SAME_BATCH * batch and _near_in_tokens(block, row)
-
-
-def _near_in_tokens(block: Sequence[_Row], row: _Row) -> bool:
-    """Tell whether tokens in flight are those of the block; waves of prompts may double them."""
     tokens = sum(other.tokens for other in block) / len(block)
-    return abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
+    context = sum(other.context for other in block) / len(block)
+    far = abs(row.context - context) > 2 * SAME_BATCH * context  # false where context is untold
+    return (
+        abs(row.batch - batch) <= SAME_BATCH * batch
+        and abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
+        and not far
+    )
 
 
 def _spread_within(blocks: Sequence[Sequence[_Row]]) -> tuple[float, set[int]]:
@@ -256,6 +262,7 @@ def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[st
         steps=steps,
         windows=np.array([len(block) for block in blocks], dtype=np.float64),
         time=np.array([(block[0].start + block[-1].end) / 2 for block in blocks], dtype=np.float64),
+        tokens_per_second=mean([[row.tokens_per_second for row in block] for block in blocks]),
         edge_variance=EDGE_VARIANCE * runs / steps**2,
         within=within,
         left_out=left_out,

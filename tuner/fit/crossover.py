@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tuner.fit.curve import INVERSE_P, LOG_FLOOR, LOG_SLOPE, crossover_of
 from tuner.fleet import NotEnoughData
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ sharpness looks like a line, and floor, slope and sharpness trade against each o
 MIN_CELLS_OUTSIDE = 2
 """Cells needed on each side, so that no single cell carries an asymptote."""
 MIN_DRAFT_LENS = 2
+SHARP = 1.3
+"""Below this p of the folded fit the overhead is folded into m for the point estimate: a near-linear
+curve has no corner to tell o from m by, and leaving o free only adds noise."""
+OVERHEAD_TELLS = 2.0
+"""Least p at which m / c without the overhead is given: at p = 1 it is any number below (o + m) / c, at
+p = 2 simulated fits of 300 windows with 3 % noise put o/m = 0.1 between 0.02 and 0.18."""
+NORMAL_95 = 1.96
+MODEL_ERROR = 0.01
+"""Relative error, 1 sd, of fixed time and of time per token each that no sample size removes: engines
+do not follow a curve of four numbers to better than a percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +87,37 @@ def unidentified(tokens: Floats, draft_lens: Floats, crossover: float) -> NotEno
             need=MIN_CELLS_OUTSIDE,
         )
     return None
+
+
+def crossover(tokens: Floats, draft_lens: Floats, pair: Floats, draws: Floats) -> Crossover | NotEnoughData:
+    """Return the crossover with its interval, or why it cannot be told.
+
+    The interval is the hull of two: with o folded into m and with o free. Data of a blunt knee fit
+    either way, and the two then differ by more than each one's own noise.
+
+    Args:
+        tokens: (g,) tokens in flight of the cells.
+        draft_lens: (g,) their draft lengths.
+        pair: (2, p) point parameters, o folded and o free, in seconds and tokens.
+        draws: (2 r, p) resampled parameters, folded first.
+    """
+    point = point_of(pair)
+    value = float(crossover_of(point))
+    if (why := unidentified(tokens, draft_lens, value)) is not None:
+        return why
+    ends: list[float] = []
+    for centre, part in zip(pair, np.split(draws, 2), strict=True):
+        middle = float(np.log(crossover_of(centre)))
+        spread = float(np.hypot(np.std(np.log(crossover_of(part))), np.sqrt(2) * MODEL_ERROR))
+        ends.extend([middle - NORMAL_95 * spread, middle + NORMAL_95 * spread])
+    sharpness = 1.0 / float(pair[0, INVERSE_P])
+    excluding: float | NotEnoughData = float(np.exp(point[LOG_FLOOR] - point[LOG_SLOPE]))
+    if sharpness < OVERHEAD_TELLS:
+        reason = "step time is too near to a line to tell overhead from the floor: sharpness"
+        excluding = NotEnoughData(reason, have=round(sharpness, 2), need=OVERHEAD_TELLS)
+    return Crossover(value, float(np.exp(min(ends))), float(np.exp(max(ends))), excluding)
+
+
+def point_of(pair: Floats) -> Floats:
+    """Return the point parameters (p,) of the two fits (2, p): folded where the knee is blunt."""
+    return np.asarray(pair[0] if 1.0 / pair[0, INVERSE_P] < SHARP else pair[1])

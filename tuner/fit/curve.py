@@ -1,11 +1,11 @@
 """The step-time curve and its fit: many weighted problems over the same cells, solved at once.
 
-    t = o + (m^p + (c N)^p)^(1/p) + Σ_j a_j x_j
+    t = o + (m^p + (c N)^p)^(1/p) + sum_j a_j x_j
 
 with N the tokens in flight of a step and x_j known columns (drafter, context). p -> infinity is the
 roofline of memory and compute time, p = 1 the linear form of published fits. With s = 1/p the middle
-term is ``m * exp(s * softplus(log(cN/m) / s))``, which is smooth in (log m, log c, s) down to the
-roofline and needs no power that could overflow.
+term is ``m exp(s softplus(log(cN/m) / s))``, which is smooth in (log m, log c, s) down to the roofline
+and needs no power that could overflow.
 
 All fits of one engine share their cells and differ only in weights (resamples) and in the columns
 they may use (o free or folded into m, shapes of the drafter), so they run as one batch of
@@ -15,7 +15,7 @@ not once per problem.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-LOG_FLOOR, LOG_SLOPE, INVERSE_P = 0, 1, 2
-"""Places of log m, log c and s = 1/p in a parameter vector; linear coefficients follow."""
+LOG_FLOOR, LOG_SLOPE, INVERSE_P, OVERHEAD = 0, 1, 2, 3
+"""Places of log m, log c, s = 1/p and o in a parameter vector; other linear coefficients follow."""
 NONLINEAR = 3
 MIN_INVERSE_P = 0.01
 """s = 1/p of the roofline: at p = 100 the knee lies 0.7 % above max(m, cN), below any noise seen."""
@@ -38,12 +38,9 @@ OVERHEAD_PRIOR = 0.3
 """Prior sd of o/m, half-normal. A published fit of an H100 has 1.207 ms of overhead on 5.886 ms of
 weights (0.2, SpecDecode-Bench predictor.py). It counts like one cell and matters only where p near 1
 leaves o and m alike."""
-CROSSOVER_PRIOR = (300.0, 2.0)
-"""Prior median of m/c in tokens and its sd in log: 295 tokens for bf16 on an H100, and a factor of 7
-both ways (4-bit weights 74, a mixture of experts 2 400). Data within reach of the knee outvote it."""
 COLUMN_PRIOR = 1.0
-"""Prior sd of a linear coefficient, half-normal, in units of the median step: a draft token that costs
-a whole step. It only keeps collinear columns (K and N at one batch) from running away."""
+"""Prior sd of a linear coefficient, half-normal, in scaled units: a draft token that costs a whole
+step. It only keeps collinear columns (K and N at one batch) from running away."""
 LOG_BOUND = 15.0
 MAX_DAMPING = 1e8
 """A problem this damped moves by less than rounding: it rests at a kink or a bound."""
@@ -51,32 +48,77 @@ MAX_DAMPING = 1e8
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Cells as the solver sees them, in units of the median step and the median N.
-
-    ``tokens`` (g,), ``columns`` (g, l) with column 0 the overhead, ``log_seconds`` (g,),
-    ``variance`` (g,) of the log residual.
-    """
+    """Cells as the solver sees them, in units of the median step and the median N."""
 
     tokens: Floats
+    """Tokens in flight (g,)."""
     columns: Floats
+    """Linear columns (g, l); column 0 is the overhead's, all ones."""
     log_seconds: Floats
+    """Log step time (g,), or (r, g) where each problem has its own."""
     variance: Floats
+    """Variance (g,) of the log residual."""
     prior_ratio: tuple[float, float]
-    """Prior mean and sd of log(m/c) in scaled units."""
+    """Prior mean and sd of log(m/c)."""
+    robust: bool = True
+    """Student loss; plain squares where weights already tell outliers."""
+
+    def loss(self, square: Floats) -> Floats:
+        """Return minus the log likelihood of squared standard residuals."""
+        if not self.robust:
+            return 0.5 * square
+        return np.asarray(0.5 * (STUDENT_DOF + 1.0) * np.log1p(square / STUDENT_DOF))
+
+    def influence(self, square: Floats) -> Floats:
+        """Return the weight that squares would need for the loss's slope."""
+        if not self.robust:
+            return np.ones_like(square)
+        return (STUDENT_DOF + 1.0) / (STUDENT_DOF + square)
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Parameters (r, 3 + l) of r problems and their objective (r,), half of -2 log posterior."""
+    """Parameters (r, 3 + l) of r problems and minus their log posterior (r,)."""
 
     theta: Floats
     objective: Floats
 
 
+@dataclass(slots=True)
+class _State:
+    """Where the problems still running are: parameters (a, p) and what the cells say there."""
+
+    objective: Floats
+    residual: Floats
+    square: Floats
+    jacobian: Floats
+
+    def take(self, keep: NDArray[np.bool_], better: NDArray[np.bool_], new: _State) -> _State:
+        """Return the state of the problems kept, moved where the step was better."""
+        took = better[keep]
+
+        def pick(old: Floats, fresh: Floats) -> Floats:
+            shape = (-1,) + (1,) * (old.ndim - 1)
+            return np.where(took.reshape(shape), fresh[keep], old[keep])
+
+        return _State(
+            pick(self.objective, new.objective),
+            pick(self.residual, new.residual),
+            pick(self.square, new.square),
+            pick(self.jacobian, new.jacobian),
+        )
+
+
 def seconds_of(theta: Floats, tokens: Floats, columns: Floats) -> Floats:
     """Return the step time (r, g) of parameters (r, 3 + l) at tokens (g,), columns (g, l)."""
     log_core, _, _ = _core(theta, tokens)
-    return np.exp(log_core) + theta[:, NONLINEAR:] @ columns.T
+    return np.asarray(np.exp(log_core) + theta[:, NONLINEAR:] @ columns.T)
+
+
+def crossover_of(theta: Floats) -> Floats:
+    """Return (o + m) / c of parameters (..., 3 + l)."""
+    fixed = theta[..., OVERHEAD] + np.exp(theta[..., LOG_FLOOR])
+    return np.asarray(fixed / np.exp(theta[..., LOG_SLOPE]))
 
 
 def _core(theta: Floats, tokens: Floats) -> tuple[Floats, Floats, Floats]:
@@ -89,23 +131,23 @@ def _core(theta: Floats, tokens: Floats) -> tuple[Floats, Floats, Floats]:
     return theta[:, LOG_FLOOR, None] + inverse_p * softplus, sigmoid, softplus - u * sigmoid
 
 
-def _objective(theta: Floats, design: Design, weight: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the objective (r,), log residuals (r, g), step times (r, g) and the core's pieces."""
+def _evaluate(theta: Floats, design: Design, target: Floats, weight: Floats) -> _State:
+    """Return the objective, log residuals and the Jacobian of log seconds at theta (a, p)."""
     log_core, by_slope, by_inverse_p = _core(theta, design.tokens)
     core = np.exp(log_core)
     seconds = core + theta[:, NONLINEAR:] @ design.columns.T
-    residual = design.log_seconds[None, :] - np.log(seconds)
-    square = residual**2 / design.variance[None, :]
-    loss = 0.5 * (STUDENT_DOF + 1.0) * (weight * np.log1p(square / STUDENT_DOF)).sum(axis=1)
-    prior = _prior_rows(theta, design)
-    loss += 0.5 * (prior**2).sum(axis=1)
+    residual = target - np.log(seconds)
+    square = residual**2 / design.variance
+    objective = (weight * design.loss(square)).sum(axis=1) + 0.5 * (_prior_rows(theta, design) ** 2).sum(
+        axis=1
+    )
     jacobian = np.empty((*seconds.shape, theta.shape[1]))
     share = core / seconds
     jacobian[..., LOG_SLOPE] = share * by_slope
     jacobian[..., LOG_FLOOR] = share - jacobian[..., LOG_SLOPE]
     jacobian[..., INVERSE_P] = share * by_inverse_p
-    jacobian[..., NONLINEAR:] = design.columns[None, :, :] / seconds[..., None]
-    return loss, residual, square, jacobian
+    np.divide(design.columns[None, :, :], seconds[..., None], out=jacobian[..., NONLINEAR:])
+    return _State(objective, residual, square, jacobian)
 
 
 def _prior_rows(theta: Floats, design: Design) -> Floats:
@@ -114,7 +156,7 @@ def _prior_rows(theta: Floats, design: Design) -> Floats:
     rows = np.empty((theta.shape[0], theta.shape[1] - NONLINEAR + 1))
     rows[:, 0] = (theta[:, LOG_FLOOR] - theta[:, LOG_SLOPE] - mean) / sd
     rows[:, 1:] = theta[:, NONLINEAR:] / COLUMN_PRIOR
-    rows[:, 1] = theta[:, NONLINEAR] * np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
+    rows[:, 1] = theta[:, OVERHEAD] * np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
     return rows
 
 
@@ -126,10 +168,19 @@ def _add_prior(hessian: Floats, gradient: Floats, theta: Floats, design: Design)
     jacobian[:, 0, LOG_SLOPE] = -1.0 / design.prior_ratio[1]
     for column in range(1, rows.shape[1]):
         jacobian[:, column, NONLINEAR + column - 1] = 1.0 / COLUMN_PRIOR
-    jacobian[:, 1, NONLINEAR] = np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
+    jacobian[:, 1, OVERHEAD] = np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
     jacobian[:, 1, LOG_FLOOR] = -rows[:, 1]
-    hessian += np.einsum("rij,rik->rjk", jacobian, jacobian)
-    gradient += np.einsum("rij,ri->rj", jacobian, rows)
+    turned = jacobian.transpose(0, 2, 1)
+    hessian += turned @ jacobian
+    gradient += (turned @ rows[..., None])[..., 0]
+
+
+def bounds(size: int) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds of a parameter vector: coefficients are never negative."""
+    lower, upper = np.zeros(size), np.full(size, np.inf)
+    lower[:INVERSE_P], upper[:INVERSE_P] = -LOG_BOUND, LOG_BOUND
+    lower[INVERSE_P], upper[INVERSE_P] = MIN_INVERSE_P, MAX_INVERSE_P
+    return lower, upper
 
 
 def solve(
@@ -146,42 +197,50 @@ def solve(
     Args:
         design: the cells.
         start: (r, 3 + l) starting parameters; those not free stay where they are.
-        free: (r, 3 + l) which parameters may move. Linear coefficients stay >= 0.
+        free: (r, 3 + l) which parameters may move.
         weight: (r, g) weight of each cell in each problem, about 1.
         iterations: most Levenberg-Marquardt steps; a warm start takes 4-8.
         tolerance: a problem rests when a step promises to lower its objective by less than this.
-            An objective is a log posterior, so 1e-4 is far below anything that data can tell.
+            An objective is minus a log posterior, so 1e-4 is far below anything that data can tell.
     """
-    lower = np.full(start.shape[1], 0.0)
-    upper = np.full(start.shape[1], np.inf)
-    lower[:2], upper[:2] = -LOG_BOUND, LOG_BOUND
-    lower[INVERSE_P], upper[INVERSE_P] = MIN_INVERSE_P, MAX_INVERSE_P
+    used = free.any(axis=0) | (start != 0).any(axis=0)
+    used[: OVERHEAD + 1] = True
+    if not used.all():
+        columns = design.columns[:, used[NONLINEAR:]]
+        inner = solve(
+            replace(design, columns=columns),
+            start[:, used],
+            free[:, used],
+            weight,
+            iterations=iterations,
+            tolerance=tolerance,
+        )
+        theta = start.copy()
+        theta[:, used] = inner.theta
+        return Solution(theta, inner.objective)
+    limits = bounds(start.shape[1])
+    target = np.broadcast_to(design.log_seconds, weight.shape)
     theta, objective = start.copy(), np.full(len(start), np.inf)
-    damping = np.full(len(start), 1e-3)
-    active = np.arange(len(start))
-    loss, residual, square, jacobian = _objective(theta, design, weight)
-    objective[:] = loss
+    damping, active = np.full(len(start), 1e-3), np.arange(len(start))
+    state = _evaluate(theta, design, target, weight)
     for _ in range(iterations):
-        robust = weight[active] / design.variance * (STUDENT_DOF + 1.0) / (STUDENT_DOF + square)
-        weighted = jacobian * robust[..., None]
-        hessian = np.matmul(weighted.transpose(0, 2, 1), jacobian)
-        gradient = -np.matmul(weighted.transpose(0, 2, 1), residual[..., None])[..., 0]
         here = theta[active]
+        robust = weight[active] / design.variance * design.influence(state.square)
+        weighted = (state.jacobian * robust[..., None]).transpose(0, 2, 1)
+        hessian = weighted @ state.jacobian
+        gradient = -(weighted @ state.residual[..., None])[..., 0]
         _add_prior(hessian, gradient, here, design)
-        step, promised = _bounded_step(hessian, gradient, here, free[active], lower, upper, damping[active])
-        trial = np.clip(here + step, lower, upper)
-        loss, new_residual, new_square, new_jacobian = _objective(trial, design, weight[active])
-        better = loss <= objective[active]
+        step, promised = _bounded_step(hessian, gradient, here, free[active], limits, damping[active])
+        trial = np.clip(here + step, *limits)
+        new = _evaluate(trial, design, target[active], weight[active])
+        better = new.objective <= state.objective
         theta[active[better]] = trial[better]
-        objective[active[better]] = loss[better]
-        damping[active] = np.where(better, damping[active] * 0.2, damping[active] * 8.0)
+        objective[active] = np.where(better, new.objective, state.objective)
+        damping[active] *= np.where(better, 0.2, 8.0)
         keep = ~((better & (promised < tolerance)) | (damping[active] > MAX_DAMPING))
         if not keep.any():
             break
-        took = better[keep]
-        residual = np.where(took[:, None], new_residual[keep], residual[keep])
-        square = np.where(took[:, None], new_square[keep], square[keep])
-        jacobian = np.where(took[:, None, None], new_jacobian[keep], jacobian[keep])
+        state = state.take(keep, better, new)
         active = active[keep]
     return Solution(theta, objective)
 
@@ -191,14 +250,13 @@ def _bounded_step(
     gradient: Floats,
     theta: Floats,
     free: NDArray[np.bool_],
-    lower: Floats,
-    upper: Floats,
+    limits: tuple[Floats, Floats],
     damping: Floats,
 ) -> tuple[Floats, Floats]:
     """Return the damped step (r, p) with parameters at a bound held, and the fall it promises (r,)."""
+    lower, upper = limits
     held = ~free | ((theta <= lower) & (gradient > 0)) | ((theta >= upper) & (gradient < 0))
-    size = theta.shape[1]
-    diagonal = np.arange(size)
+    diagonal = np.arange(theta.shape[1])
     gradient = np.where(held, 0.0, gradient)
     system = np.where(held[:, :, None] | held[:, None, :], 0.0, hessian)
     scale = system[:, diagonal, diagonal]

@@ -1,30 +1,26 @@
-"""Step time of one fingerprint: ``t(B, K) = o + (m^p + (cN)^p)^(1/p) + kv * context + draft(K)``.
+"""Step time of one fingerprint: ``t(B, K) = o + (m^p + (cN)^p)^(1/p) + kv context + draft(B, K)``.
 
 N = B (K + 1) plus the prompt tokens computed in the step. Wall seconds per step are paired with mean
-N. What the curve cannot say, measured cells correct (:mod:`tuner.fit.step_time_correction`).
+N. What the curve cannot say, measured cells correct (:mod:`tuner.fit.step_time_correction`), and the
+machine's own speed is told apart from what K costs (:mod:`tuner.fit.step_time_speed`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tuner._exceptions import InputError
 from tuner.fit.cells import build_cells
-from tuner.fit.curve import INVERSE_P, MIN_INVERSE_P, seconds_of
+from tuner.fit.crossover import crossover, point_of
+from tuner.fit.curve import INVERSE_P, LOG_FLOOR, LOG_SLOPE, MIN_INVERSE_P, OVERHEAD, seconds_of
+from tuner.fit.step_time_columns import CONTEXT, column_matrix, drafter_of, shape_reason
 from tuner.fit.step_time_correction import Correction, fit_correction
-from tuner.fit.step_time_solve import (
-    CONTEXT,
-    FLAT,
-    LINEAR,
-    OVERHEAD,
-    ROOT,
-    Solved,
-    column_matrix,
-    solve_cells,
-)
+from tuner.fit.step_time_findings import find_cliffs, find_context_conflict, find_drift
+from tuner.fit.step_time_resample import resample
+from tuner.fit.step_time_solve import log_residual, solve_cells, unscaled
 from tuner.fleet import Estimate, Fingerprint, NotEnoughData
 
 if TYPE_CHECKING:
@@ -34,7 +30,8 @@ if TYPE_CHECKING:
 
     from tuner.fit.cells import Cells
     from tuner.fit.crossover import Crossover
-    from tuner.fit.step_time_solve import Shape
+    from tuner.fit.step_time_columns import Drafter
+    from tuner.fit.step_time_speed import Speed
     from tuner.fleet import Finding, Window
 
     Floats = NDArray[np.float64]
@@ -42,36 +39,9 @@ if TYPE_CHECKING:
 MIN_WINDOWS = 3
 EXTRAPOLATION = 1.5
 """Predictions beyond this multiple of the largest tokens in flight or context seen are extrapolating."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drafter:
-    """Seconds that drafting K tokens adds to a step: ``base [K>0] + slope K + root sqrt(K)``.
-
-    What a drafter costs at K = 0 (state kept warm) is part of the overhead of every step.
-    """
-
-    shape: Shape
-    base_seconds: float
-    slope_seconds: float
-    root_seconds: float
-    reason: str = ""
-
-    def seconds(self, draft_len: ArrayLike) -> Floats:
-        """Return the drafter's seconds at draft lengths of any shape."""
-        k = np.asarray(draft_len, dtype=np.float64)
-        linear = self.slope_seconds * k + self.root_seconds * np.sqrt(k)
-        return np.asarray(self.base_seconds * np.minimum(k, 1.0) + linear)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "shape": self.shape,
-            "base_seconds": self.base_seconds,
-            "seconds_per_draft_token": self.slope_seconds,
-            "seconds_per_root_draft_token": self.root_seconds,
-            "reason": self.reason,
-        }
+RESAMPLES = 64
+"""Resampled fits per variant, o folded and o free: 128 in all. A standard deviation of 64 is known to
+9 %, and they cost about as much as the choice of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +59,25 @@ class StepTimeFit:
     kv_seconds_per_token: float | NotEnoughData
     crossover: Crossover | NotEnoughData
     cells: Cells
-    findings: tuple[Finding, ...] = ()
-    theta: Floats = field(repr=False, default_factory=lambda: np.empty(0))
+    findings: tuple[Finding, ...]
+    theta: Floats = field(repr=False)
     """Point parameters in seconds and tokens, as :mod:`tuner.fit.curve` orders them."""
-    draws: Floats = field(repr=False, default_factory=lambda: np.empty((0, 0)))
-    """Parameters (r, ...) of the resampled fits."""
-    correction: Correction = field(repr=False, default_factory=Correction)
+    draws: Floats = field(repr=False)
+    """Parameters (r, p) of the resampled fits."""
+    correction: Correction = field(repr=False)
+    speed: Speed = field(repr=False)
+    """The machine's speed; predictions are at its mean over the windows fitted."""
 
     def curve_seconds(
         self,
         batch: ArrayLike,
         draft_len: ArrayLike,
         prompt_tokens: ArrayLike = 0.0,
-        context_tokens: ArrayLike = 0.0,
+        context_tokens: ArrayLike | None = None,
     ) -> Floats:
-        """Return the smooth curve's seconds per step, arguments broadcast; no cell corrections."""
-        shape, tokens, columns = self._inputs(batch, draft_len, prompt_tokens, context_tokens)
+        """Return the smooth curve's seconds per step, arguments broadcast, cell corrections left out."""
+        context = self._context(np.asarray(batch, dtype=np.float64), context_tokens)
+        shape, tokens, columns = _inputs(batch, draft_len, prompt_tokens, context)
         return np.asarray(seconds_of(self.theta[None, :], tokens, columns)[0].reshape(shape))
 
     def seconds_draws(
@@ -122,7 +95,7 @@ class StepTimeFit:
             batch: (nb,) mean batch sizes.
             draft_len: (nk,) draft lengths.
             prompt_tokens: (nb, nk) prompt tokens computed per step.
-            context_tokens: (nb,) tokens in the KV cache, or None for what was seen at such batches.
+            context_tokens: (nb,) tokens in the KV cache, or None for the mean context per request seen.
             size: number of draws.
             rng: source of randomness.
 
@@ -131,13 +104,9 @@ class StepTimeFit:
         """
         b = np.asarray(batch, dtype=np.float64)[:, None]
         k = np.asarray(draft_len, dtype=np.float64)[None, :]
-        context = self._context(b, context_tokens)
-        shape, tokens, columns = self._inputs(b, k, prompt_tokens, context)
-        rows = (
-            rng.integers(0, len(self.draws), size)
-            if size > len(self.draws)
-            else rng.permutation(len(self.draws))[:size]
-        )
+        given = None if context_tokens is None else np.asarray(context_tokens, dtype=np.float64)[:, None]
+        shape, tokens, columns = _inputs(b, k, prompt_tokens, self._context(b, given))
+        rows = np.resize(rng.permutation(len(self.draws)), size)
         seconds = seconds_of(self.draws[rows], tokens, columns)
         flat_b, flat_k = (np.broadcast_to(values, shape).ravel() for values in (b, k))
         seconds *= np.exp(self.correction.draws(flat_b, flat_k, size, rng))
@@ -159,18 +128,22 @@ class StepTimeFit:
             batch: mean batch size.
             draft_len: draft tokens per request and step.
             prompt_tokens: prompt tokens computed per step.
-            context_tokens: tokens in the KV cache, or None for what was seen at such batches.
+            context_tokens: tokens in the KV cache, or None for the mean context per request seen.
             size: draws behind the interval.
             seed: seed of the draws.
         """
         context = None if context_tokens is None else [context_tokens]
         rng = np.random.default_rng(seed)
         draws = self.seconds_draws([batch], [draft_len], [[prompt_tokens]], context, size, rng)[:, 0, 0]
-        b = np.array([[batch]])
-        value = float(self.curve_seconds(batch, draft_len, prompt_tokens, self._context(b, context)[0, 0]))
+        value = float(self.curve_seconds(batch, draft_len, prompt_tokens, context_tokens))
         value *= float(np.exp(self.correction.mean(np.array([batch]), np.array([float(draft_len)]))[0]))
         low, high = (float(x) for x in np.quantile(draws, [0.025, 0.975]))
         return Estimate(value, min(low, value), max(high, value))
+
+    def measured(self, batch: ArrayLike, draft_len: ArrayLike) -> NDArray[np.bool_]:
+        """Tell where a cell was measured within 15 % of the batch at that K, arguments broadcast."""
+        b, k = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (batch, draft_len)))
+        return self.correction.measured(b.ravel(), k.ravel()).reshape(b.shape)
 
     def extrapolating(
         self,
@@ -181,18 +154,18 @@ class StepTimeFit:
     ) -> NDArray[np.bool_]:
         """Tell where a prediction lies outside of what was measured, arguments broadcast.
 
-        Beyond 1.5 times the largest tokens in flight or context seen, below the smallest by as much,
-        or outside the range of draft lengths seen.
+        That is beyond 1.5 times the largest tokens in flight or context seen, or outside of the range
+        of draft lengths seen.
         """
-        b, k, p = np.broadcast_arrays(
-            *(np.asarray(x, dtype=np.float64) for x in (batch, draft_len, prompt_tokens))
+        given = 0.0 if context_tokens is None else context_tokens
+        b, k, p, context = np.broadcast_arrays(
+            *(np.asarray(x, dtype=np.float64) for x in (batch, draft_len, prompt_tokens, given))
         )
-        tokens = b * (k + 1) + p
-        seen = self.cells.tokens
-        out = (tokens > EXTRAPOLATION * seen.max()) | (tokens < seen.min() / EXTRAPOLATION)
-        out |= (k > self.cells.draft_len.max()) | (k < self.cells.draft_len.min())
-        if context_tokens is not None and np.isfinite(self.cells.context).any():
-            out = out | (np.asarray(context_tokens) > EXTRAPOLATION * np.nanmax(self.cells.context))
+        out = b * (k + 1) + p > EXTRAPOLATION * self.cells.tokens.max()
+        out = out | (k > self.cells.draft_len.max()) | (k < self.cells.draft_len.min())
+        seen = self.cells.context[np.isfinite(self.cells.context)]
+        if len(seen):
+            out = out | (context > EXTRAPOLATION * seen.max())
         return np.asarray(out)
 
     def as_dict(self) -> dict[str, Any]:
@@ -207,28 +180,23 @@ class StepTimeFit:
             "draft": self.draft.as_dict(),
             "kv_seconds_per_token": None if isinstance(kv, NotEnoughData) else kv,
             "cells": len(self.cells),
+            "resamples": len(self.draws),
             "windows_left_out": dict(self.cells.left_out),
         }
 
     def _context(self, batch: Floats, given: ArrayLike | None) -> Floats:
-        """Return context tokens (nb, 1): as given, else in proportion to the batch as it was seen."""
+        """Return context tokens as given, else the mean context per request seen times the batch.
+
+        The mean, not the median: step time is linear in context, so a mix of contexts costs what its
+        mean context costs.
+        """
         if given is not None:
-            return np.asarray(given, dtype=np.float64).reshape(batch.shape)
+            return np.asarray(given, dtype=np.float64)
         seen = np.isfinite(self.cells.context)
         if not seen.any():
             return np.zeros_like(batch)
-        each = float(np.median(self.cells.context[seen] / self.cells.batch[seen]))
-        return batch * each
-
-    def _inputs(
-        self, batch: ArrayLike, draft_len: ArrayLike, prompt_tokens: ArrayLike, context: ArrayLike
-    ) -> tuple[tuple[int, ...], Floats, Floats]:
-        """Return the broadcast shape, tokens in flight (n,) and columns (n, l)."""
-        arrays = np.broadcast_arrays(
-            *(np.asarray(x, dtype=np.float64) for x in (batch, draft_len, prompt_tokens, context))
-        )
-        b, k, p, ctx = (x.ravel() for x in arrays)
-        return arrays[0].shape, b * (k + 1) + p, column_matrix(k, ctx)
+        requests = (self.cells.batch * self.cells.steps)[seen]
+        return batch * float((self.cells.context * self.cells.steps)[seen].sum() / requests.sum())
 
 
 def group_by_fingerprint(windows: Sequence[Window]) -> dict[Fingerprint, list[Window]]:
@@ -243,7 +211,7 @@ def fit_step_time(
     windows: Sequence[Window],
     *,
     prior_crossover: float | None = None,
-    resamples: int = 64,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> StepTimeFit | NotEnoughData:
     """Fit step time to windows of one fingerprint.
@@ -271,40 +239,61 @@ def fit_step_time(
     usable = int(cells.windows.sum())
     if usable < MIN_WINDOWS:
         return NotEnoughData(_why_unusable(cells.left_out), have=usable, need=MIN_WINDOWS)
-    solved = solve_cells(cells, prior_crossover=prior_crossover, resamples=resamples, seed=seed)
-    fingerprint = next(iter(fingerprints))
-    return _assemble(fingerprint, cells, solved)
+    problem, scaled = solve_cells(cells, prior_crossover)
+    pair = unscaled(scaled.theta, problem.scale)
+    draws = unscaled(resample(problem, scaled, resamples, seed), problem.scale)
+    theta = point_of(pair)
+    point = scaled.theta[0] if np.array_equal(theta, pair[0]) else scaled.theta[1]
+    inverse_p = float(theta[INVERSE_P])
+    fit = StepTimeFit(
+        fingerprint=next(iter(fingerprints)),
+        overhead_seconds=float(theta[OVERHEAD]),
+        floor_seconds=float(np.exp(theta[LOG_FLOOR])),
+        seconds_per_token=float(np.exp(theta[LOG_SLOPE])),
+        sharpness=float("inf") if inverse_p <= MIN_INVERSE_P * 1.01 else 1.0 / inverse_p,
+        draft=drafter_of(theta, problem.shape, shape_reason(cells, problem.shape)),
+        kv_seconds_per_token=float(theta[CONTEXT]) if problem.kv_reason is None else problem.kv_reason,
+        crossover=crossover(cells.tokens, cells.draft_len, pair, draws),
+        cells=cells,
+        findings=(*find_cliffs(cells), *find_drift(problem.speed)),
+        theta=theta,
+        draws=draws,
+        correction=fit_correction(cells, log_residual(problem, point)),
+        speed=problem.speed,
+    )
+    return _with_context_finding(fit)
+
+
+def _with_context_finding(fit: StepTimeFit) -> StepTimeFit:
+    """Add the finding on context where it changes what drafting costs."""
+    if isinstance(fit.kv_seconds_per_token, NotEnoughData):
+        return fit
+    batch, draft_len = float(np.median(fit.cells.batch)), float(fit.cells.draft_len.max())
+    short, long = (float(x) for x in np.quantile(fit.cells.context / fit.cells.batch, [0.1, 0.9]))
+    ratios = [
+        float(fit.curve_seconds(batch, draft_len, 0.0, batch * each))
+        / float(fit.curve_seconds(batch, 0, 0.0, batch * each))
+        for each in (short, long)
+    ]
+    found = find_context_conflict(ratios[0], ratios[1], (short, long))
+    return replace(fit, findings=(*fit.findings, *found)) if found else fit
 
 
 def _why_unusable(left_out: Mapping[str, int]) -> str:
     """Return one line on why too few windows can be used."""
     if not left_out:
         return "too few windows for a step time"
-    reasons = ", ".join(
-        f"{count} {reason}" for reason, count in sorted(left_out.items(), key=lambda kv: -kv[1])
-    )
+    ranked = sorted(left_out.items(), key=lambda item: -item[1])
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in ranked)
     return f"too few usable windows for a step time ({reasons})"
 
 
-def _assemble(fingerprint: Fingerprint, cells: Cells, solved: Solved) -> StepTimeFit:
-    """Turn parameters into the fit, with corrections from the cells' residuals."""
-    theta = solved.theta
-    curve = seconds_of(theta[None, :], cells.tokens, column_matrix(cells.draft_len, solved.context))[0]
-    correction = fit_correction(cells, np.log(cells.seconds) - np.log(curve))
-    inverse_p = float(theta[INVERSE_P])
-    return StepTimeFit(
-        fingerprint=fingerprint,
-        overhead_seconds=float(theta[OVERHEAD]),
-        floor_seconds=float(np.exp(theta[0])),
-        seconds_per_token=float(np.exp(theta[1])),
-        sharpness=float("inf") if inverse_p <= MIN_INVERSE_P * 1.01 else 1.0 / inverse_p,
-        draft=Drafter(
-            solved.shape, float(theta[FLAT]), float(theta[LINEAR]), float(theta[ROOT]), solved.shape_reason
-        ),
-        kv_seconds_per_token=float(theta[CONTEXT]) if solved.kv_reason is None else solved.kv_reason,
-        crossover=solved.crossover,
-        cells=cells,
-        theta=theta,
-        draws=solved.draws,
-        correction=correction,
+def _inputs(
+    batch: ArrayLike, draft_len: ArrayLike, prompt_tokens: ArrayLike, context: ArrayLike
+) -> tuple[tuple[int, ...], Floats, Floats]:
+    """Return the broadcast shape, tokens in flight (n,) and columns (n, l)."""
+    arrays = np.broadcast_arrays(
+        *(np.asarray(x, dtype=np.float64) for x in (batch, draft_len, prompt_tokens, context))
     )
+    b, k, p, ctx = (x.ravel() for x in arrays)
+    return arrays[0].shape, b * (k + 1) + p, column_matrix(b, k, ctx)

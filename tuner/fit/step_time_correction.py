@@ -7,27 +7,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tuner.fit.curve import STUDENT_DOF
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tuner.fit.cells import Cells
 
     Floats = NDArray[np.float64]
 
-OCTAVE = 0.5
+MEMORY_OCTAVES = 0.5
 """Correlation length of residuals in octaves of batch: at twice the batch 14 % of a correction is left."""
 SAME_CELL = 0.2
 """Blocks within this distance in octaves (15 % in batch) at one K are measurements of one cell."""
 MIN_TAU = 0.01
-"""Least between-cell spread: no two-parameter curve describes an engine better than to 1 %."""
+"""Least between-cell spread: no curve of four numbers describes an engine to better than 1 %."""
 FAR = 3.0
-"""A residual beyond this many standard deviations is a fact about its cell, not noise: it is shrunk by
-its own size and not by what its neighbours would have it be."""
+"""A residual beyond this many standard deviations is a fact about its cell where several windows agree,
+and is kept whole; of a single window it is an outlier, and is dropped."""
+UNSEEN_DRAFT_TOKEN = 0.1
+"""Log sd added per draft token beyond the draft lengths seen: a drafter's pass costs about a tenth of
+the target's, and nothing seen says whether it costs none or twice that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Log residuals of measured (batch, K) cells as a field over log2 batch, one per K."""
+    """Log residuals of measured (batch, K) cells as a field over log2 batch, one field per K."""
 
     log_batch: Floats = field(default_factory=lambda: np.empty(0))
     draft_len: Floats = field(default_factory=lambda: np.empty(0))
@@ -36,8 +43,18 @@ class Correction:
     """Sampling variance of each residual."""
     prior: Floats = field(default_factory=lambda: np.empty(0))
     """Standard deviation of the field at each cell."""
-    tau: float = 0.0
+    windows: Floats = field(default_factory=lambda: np.empty(0))
+    tau: float = MIN_TAU
     """Standard deviation of the field between cells, away from any of them."""
+    seen: tuple[float, float] = (0.0, float("inf"))
+    """Smallest and largest draft length seen."""
+
+    def measured(self, batch: Floats, draft_len: Floats) -> NDArray[np.bool_]:
+        """Tell whether a cell was measured within 15 % of batch (n,) at draft length (n,)."""
+        if not len(self.residual):
+            return np.zeros(len(batch), dtype=np.bool_)
+        _, distance = self._nearest(np.log2(batch), draft_len)
+        return np.asarray(distance < SAME_CELL)
 
     def mean(self, batch: Floats, draft_len: Floats) -> Floats:
         """Return the expected log correction (n,) at batch (n,) and draft length (n,)."""
@@ -45,12 +62,14 @@ class Correction:
         return np.asarray(weights @ self.residual)
 
     def draws(self, batch: Floats, draft_len: Floats, size: int, rng: np.random.Generator) -> Floats:
-        """Draw log corrections (size, n), correlated between neighbouring cells."""
+        """Draw log corrections (size, n), correlated between neighbouring batches."""
         weights, left = self._weights(batch, draft_len)
-        mean = weights @ self.residual
         values, vectors = np.linalg.eigh(left)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return np.asarray(mean + rng.standard_normal((size, len(mean))) @ root.T)
+        field_draws = weights @ self.residual + rng.standard_normal((size, len(values))) @ root.T
+        beyond = np.maximum(draft_len - self.seen[1], 0) + np.maximum(self.seen[0] - draft_len, 0)
+        unseen = UNSEEN_DRAFT_TOKEN * rng.standard_normal((size, 1)) * beyond[None, :]
+        return np.asarray(field_draws + unseen)
 
     def _weights(self, batch: Floats, draft_len: Floats) -> tuple[Floats, Floats]:
         """Return kriging weights (n, g) and the remaining covariance (n, n)."""
@@ -69,53 +88,61 @@ class Correction:
         """Return the field's standard deviation (n,): a cell's own where one was measured, else tau."""
         spread = np.full(len(log_batch), self.tau)
         if len(self.residual):
-            distance = np.abs(log_batch[:, None] - self.log_batch[None, :])
-            distance[draft_len[:, None] != self.draft_len[None, :]] = np.inf
-            nearest = distance.argmin(axis=1)
-            close = distance[np.arange(len(log_batch)), nearest] < SAME_CELL
+            nearest, distance = self._nearest(log_batch, draft_len)
+            close = distance < SAME_CELL
             spread[close] = self.prior[nearest[close]]
-        return np.asarray(spread)
+        return spread
+
+    def _nearest(self, log_batch: Floats, draft_len: Floats) -> tuple[NDArray[np.intp], Floats]:
+        """Return the nearest cell (n,) at the same K and its distance in octaves (n,)."""
+        distance = np.abs(log_batch[:, None] - self.log_batch[None, :])
+        distance[draft_len[:, None] != self.draft_len[None, :]] = np.inf
+        nearest = distance.argmin(axis=1)
+        return nearest, distance[np.arange(len(log_batch)), nearest]
 
 
 def _kernel(batch: Floats, draft_len: Floats, other_batch: Floats, other_draft_len: Floats) -> Floats:
     """Return the correlation (n, g) of residuals: exponential in octaves, none between Ks."""
     distance = np.abs(batch[:, None] - other_batch[None, :])
-    return np.asarray(np.exp(-distance / OCTAVE) * (draft_len[:, None] == other_draft_len[None, :]))
+    same = draft_len[:, None] == other_draft_len[None, :]
+    return np.asarray(np.exp(-distance / MEMORY_OCTAVES) * same)
 
 
 def fit_correction(cells: Cells, residual: Floats) -> Correction:
-    """Group blocks into (batch, K) cells and find how far cells differ beyond their noise.
+    """Find how far (batch, K) cells depart from the curve beyond their noise.
 
-    ``tau`` is the moment estimate of a random-effects meta-analysis (DerSimonian and Laird 1986).
+    A cell's residual is shrunk by tau^2 / (tau^2 + its variance), tau the spread between cells by the
+    moment estimate of a random-effects meta-analysis (DerSimonian and Laird 1986).
 
     Args:
         cells: the blocks.
         residual: (g,) log of measured over fitted seconds.
     """
-    groups = _groups(cells)
+    seen = (float(cells.draft_len.min()), float(cells.draft_len.max()))
+    groups = group_cells(cells)
     if not groups:
-        return Correction(tau=MIN_TAU)
-    noise = _repeat_variance(groups, residual, cells.sampling_variance)
-    total = cells.sampling_variance + noise
-    weight = 1.0 / total
-    mean = np.array([np.average(residual[group], weights=weight[group]) for group in groups])
-    variance = np.array([1.0 / weight[group].sum() for group in groups])
+        return Correction(seen=seen)
+    total = cells.sampling_variance + _repeat_variance(groups, residual, cells.sampling_variance)
+    pairs = [_robust_mean(residual[group], total[group]) for group in groups]
+    mean, variance = np.array(pairs).T
+    windows = np.array([cells.windows[group].sum() for group in groups])
     tau = max(_between(mean, variance), MIN_TAU)
-    prior = np.full(len(groups), tau)
     far = np.abs(mean) > FAR * np.sqrt(tau**2 + variance)
-    prior[far] = np.abs(mean[far])
+    prior = np.where(far & (windows > 1), np.abs(mean), tau)
     return Correction(
         log_batch=np.log2([np.average(cells.batch[group], weights=cells.steps[group]) for group in groups]),
         draft_len=np.array([cells.draft_len[group[0]] for group in groups]),
         residual=mean,
-        variance=variance,
+        variance=np.where(far & (windows == 1), mean**2, variance),
         prior=prior,
+        windows=windows,
         tau=tau,
+        seen=seen,
     )
 
 
-def _groups(cells: Cells) -> list[list[int]]:
-    """Return indices of pure blocks that measure one (batch, K) cell."""
+def group_cells(cells: Cells) -> list[list[int]]:
+    """Return indices of the pure blocks that measure one (batch, K) cell, by K and then batch."""
     order = [i for i in np.lexsort((cells.batch, cells.draft_len)) if cells.pure[i]]
     groups: list[list[int]] = []
     for i in order:
@@ -129,14 +156,20 @@ def _groups(cells: Cells) -> list[list[int]]:
     return groups
 
 
-def _repeat_variance(groups: list[list[int]], residual: Floats, sampling: Floats) -> float:
+def _robust_mean(values: Floats, variance: Floats) -> tuple[float, float]:
+    """Return the mean and its variance, blocks far off the group's median counting less."""
+    z = (values - np.median(values)) / np.sqrt(variance)
+    weight = (STUDENT_DOF + 1) / (STUDENT_DOF + z**2) / variance if len(values) > 1 else 1 / variance
+    return float(np.average(values, weights=weight)), float(1 / weight.sum())
+
+
+def _repeat_variance(groups: Sequence[list[int]], residual: Floats, sampling: Floats) -> float:
     """Return the variance between blocks of one cell beyond what their windows explain."""
     deviations: list[float] = []
     freedom = 0
     for group in groups:
         if len(group) > 1:
-            centred = residual[group] - np.median(residual[group])
-            deviations.extend(centred)
+            deviations.extend(residual[group] - np.median(residual[group]))
             freedom += len(group) - 1
     if not deviations:
         return 0.0
@@ -145,7 +178,8 @@ def _repeat_variance(groups: list[list[int]], residual: Floats, sampling: Floats
 
 
 def _between(mean: Floats, variance: Floats) -> float:
-    """Return the between-group standard deviation, the groups' true mean being 0."""
+    """Return the between-cell standard deviation, the cells' true mean being 0."""
     weight = 1.0 / np.maximum(variance, 1e-8)
-    excess = float((weight * mean**2).sum()) - len(mean)
-    return float(np.sqrt(max(excess, 0.0) / weight.sum()))
+    kept = np.abs(mean) <= FAR * 1.4826 * max(float(np.median(np.abs(mean))), MIN_TAU)
+    excess = float((weight * mean**2)[kept].sum()) - int(kept.sum())
+    return float(np.sqrt(max(excess, 0.0) / weight[kept].sum()))

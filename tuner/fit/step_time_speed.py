@@ -1,0 +1,129 @@
+"""The machine's own speed: a factor per engine that moves slowly and says nothing about K.
+
+Shared and throttled machines drift by 5-18 % within an hour at equal ratios between draft lengths. A
+factor is fitted only to what the curve leaves over, and only where that is clearly more alike at
+neighbouring times than across them; cells at different K close in time then keep their ratios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tuner.fit.cells import Cells
+
+    Floats = NDArray[np.float64]
+
+MEMORY_SECONDS = (300.0, 900.0, 3600.0)
+"""Correlation times tried, seconds: five minutes to an hour, as drift was seen on shared machines."""
+DRIFT_SHARES = (0.2, 0.4, 0.6, 0.8, 0.9)
+"""Shares of a cell's residual variance tried for the drift."""
+MIN_CELLS = 12
+"""Fewest cells of all engines that can tell a drift from noise."""
+MAX_CELLS = 80
+"""Most cells of one engine taken one by one; more are averaged over neighbours in time. The 18 matrices
+of one engine then cost 3 ms."""
+PARAMETERS = 2
+"""Drift's share and memory: what the criterion charges for."""
+WINSOR = 3.0
+"""Residuals count up to this many standard deviations, so that an outlier is no turn of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Log factor on step time per engine over time; 0 where no drift was told from noise."""
+
+    sd: float = 0.0
+    """Standard deviation of the log factor."""
+    memory_seconds: float = 0.0
+    curves: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    """Engine -> times (n,) and kriging weights (n,)."""
+
+    def log_factor(self, engine: str | Sequence[str], at: ArrayLike) -> Floats:
+        """Return the log factor at unix seconds (n,) of one engine or of engines (n,)."""
+        times = np.atleast_1d(np.asarray(at, dtype=np.float64))
+        names = np.array([engine] * len(times) if isinstance(engine, str) else list(engine), dtype=object)
+        out = np.zeros(len(times))
+        for name, (known, weight) in self.curves.items():
+            here = names == name
+            out[here] = self.sd**2 * _memory(times[here], known, self.memory_seconds) @ weight
+        return out
+
+
+def fit_speed(cells: Cells, residual: Floats, variance: Floats) -> Speed:
+    """Fit the factor to log residuals, or return none.
+
+    Residuals of an engine are an Ornstein-Uhlenbeck process plus noise; share and memory of the
+    process are the likeliest of a grid and must beat no drift by the Bayesian information criterion.
+
+    Args:
+        cells: the cells.
+        residual: (g,) log of measured over fitted seconds.
+        variance: (g,) variance that the curve's fit gave each residual.
+    """
+    if len(cells) < MIN_CELLS:
+        return Speed()
+    z = np.clip(residual / np.sqrt(variance), -WINSOR, WINSOR) * np.sqrt(variance)
+    z = z - np.average(z, weights=1 / variance)
+    groups = {name: _thinned(cells, z, variance, name) for name in dict.fromkeys(cells.engine)}
+    count = sum(len(times) for times, _, _ in groups.values())
+    best, base = (0.0, 0.0, 0.0, 1.0), 0.0
+    for memory in MEMORY_SECONDS:
+        for share in (0.0, *DRIFT_SHARES):
+            likelihood, scale = _likelihood(list(groups.values()), share, memory, count)
+            if share == 0.0:
+                base = likelihood
+            elif likelihood - base > best[0]:
+                best = (likelihood - base, share, memory, scale)
+    gain, share, memory, scale = best
+    if 2 * gain <= PARAMETERS * np.log(count):
+        return Speed()
+    typical = float(np.mean(np.concatenate([v for _, _, v in groups.values()])))
+    drift, noise = share * scale * typical, (1 - share) * scale
+    curves: dict[str, tuple[Floats, Floats]] = {}
+    for name, (times, values, v) in groups.items():
+        matrix = drift * _memory(times, times, memory) + np.diag(noise * v)
+        curves[name] = times, np.asarray(np.linalg.solve(matrix, values), dtype=np.float64)
+    return Speed(float(np.sqrt(drift)), memory, curves)
+
+
+def _memory(one: Floats, other: Floats, memory: float) -> Floats:
+    """Return the correlation (n, m) between times."""
+    return np.asarray(np.exp(-np.abs(one[:, None] - other[None, :]) / memory))
+
+
+def _thinned(cells: Cells, values: Floats, variance: Floats, engine: str) -> tuple[Floats, Floats, Floats]:
+    """Return times, residuals and variances of one engine, averaged where there are many."""
+    here = np.array([name == engine for name in cells.engine])
+    order = np.argsort(cells.time[here], kind="stable")
+    columns = [x[here][order] for x in (cells.time, values, variance)]
+    parts = [np.array_split(x, min(len(x), MAX_CELLS)) for x in columns]
+    times, means, spreads = [], [], []
+    for time, value, spread in zip(*parts, strict=True):
+        weight = 1 / spread
+        times.append(np.average(time, weights=weight))
+        means.append(np.average(value, weights=weight))
+        spreads.append(1 / weight.sum())
+    return np.array(times), np.array(means), np.array(spreads)
+
+
+def _likelihood(
+    groups: Sequence[tuple[Floats, Floats, Floats]], share: float, memory: float, count: int
+) -> tuple[float, float]:
+    """Return the log likelihood at a drift's share and memory, its scale profiled out, and the scale."""
+    typical = float(np.mean(np.concatenate([v for _, _, v in groups])))
+    square, log_det = 0.0, 0.0
+    for times, values, variance in groups:
+        matrix = share * typical * _memory(times, times, memory) + (1 - share) * np.diag(variance)
+        lower = np.linalg.cholesky(matrix)
+        square += float((np.linalg.solve(lower, values) ** 2).sum())
+        log_det += 2 * float(np.log(np.diag(lower)).sum())
+    scale = max(square / count, 1e-12)
+    return -0.5 * (count * float(np.log(scale)) + log_det), scale
