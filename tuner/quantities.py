@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 from tuner._exceptions import InputError
 
@@ -54,6 +55,11 @@ def parse_duration(text: str) -> float:
     if seconds >= _LARGEST_SECONDS:
         raise InputError(f"{_shown(text)} is longer than a century: write something shorter")
     return seconds
+
+
+def format_number(value: float) -> str:
+    """Return ``value`` as :func:`parse_number` reads it, large ones with exponents of three: ``989e12``."""
+    return Decimal(repr(value)).normalize().to_eng_string().replace("E+", "e").replace("E", "e")
 
 
 def format_duration(seconds: float) -> str:
