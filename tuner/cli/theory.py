@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from tuner.theory.roofline import Hardware, Model
 
-UPPER_BOUND = (
-    "An upper bound: drafter launches, sampling, padding and the host's work are not in the roofline, "
-    "so measured gains are lower and vanish at smaller batches."
-)
+UPPER_BOUND = """\
+An upper bound: launches, sampling, padding and the host's work are not in the roofline, so
+measured gains are lower and end at smaller batches."""
 ROUNDING = 1e-12
 """Relative slack before rounding down, so that a batch of exactly 59 is not printed as 58."""
 LARGEST_BATCH = 1_000_000
@@ -150,7 +149,7 @@ def speedup(
         print_json({"crossover_tokens": table.crossover, "rows": rows})
         return
     print_table(
-        ["batch", "tokens in flight", "bound by", *(f"α={key}" for key in keys)],
+        ["batch", "tokens in flight", "bound by", *(f"acc {key}" for key in keys)],
         [
             [
                 str(row.batch),
