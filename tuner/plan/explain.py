@@ -14,6 +14,7 @@ from tuner.plan.words import listed
 
 if TYPE_CHECKING:
     from tuner.fleet import Schedule
+    from tuner.plan.goodput import Floats
     from tuner.plan.proposal import Proposal
 
 
@@ -41,7 +42,7 @@ class Explanation:
     """The range of the schedule that the batch size falls into."""
     choices: tuple[Choice, ...]
     unknown: tuple[int, ...]
-    """Draft lengths of the table about which nothing can be said here."""
+    """Draft lengths of the table without evidence here: not known, or extrapolated."""
     why: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,9 +54,9 @@ class Explanation:
             "choices": [
                 {
                     "draft_len": choice.draft_len,
-                    "tokens_per_second": choice.tokens_per_second,
-                    "low": choice.low,
-                    "high": choice.high,
+                    "tokens_per_second": _rounded(choice.tokens_per_second),
+                    "low": _rounded(choice.low),
+                    "high": _rounded(choice.high),
                     "state": choice.state,
                 }
                 for choice in self.choices
@@ -65,16 +66,26 @@ class Explanation:
         }
 
 
+def _rounded(speed: float) -> float:
+    """Return a speed to 6 digits: more would be an artefact of logarithms."""
+    return float(f"{speed:.6g}")
+
+
 def explain(proposal: Proposal, schedule: Schedule) -> tuple[Explanation, ...]:
     """Explain each measured batch size that the schedule covers."""
     table = proposal.table
     rows = table.explained or tuple(range(table.batches.size))
+    gains = table.gain_over_none()
     return tuple(
-        _explain_row(proposal, schedule, row) for row in rows if table.batches[row] <= schedule.max_batch
+        _explain_row(proposal, schedule, row, gains)
+        for row in rows
+        if table.batches[row] <= schedule.max_batch
     )
 
 
-def _explain_row(proposal: Proposal, schedule: Schedule, row: int) -> Explanation:
+def _explain_row(
+    proposal: Proposal, schedule: Schedule, row: int, gains: tuple[Floats, Floats]
+) -> Explanation:
     table = proposal.table
     batch = int(table.batches[row])
     draft_len = schedule.draft_len_at(batch)
@@ -87,24 +98,15 @@ def _explain_row(proposal: Proposal, schedule: Schedule, row: int) -> Explanatio
         )
         for column in np.flatnonzero(table.known[row]).tolist()
     )
-    unknown = tuple(table.draft_lens[~table.known[row]].tolist())
-    why = _why(proposal, row, draft_len, unknown)
+    unknown = tuple(table.draft_lens[~table.supported[row]].tolist())
+    parts = [
+        _headline(proposal, row, draft_len),
+        *(f"{note.by}: {note.text}" for note in proposal.notes if row in note.rows),
+        _gain(proposal, row, draft_len, gains),
+        _not_known(proposal, unknown),
+    ]
+    why = "; ".join(part for part in parts if part)
     return Explanation(batch, draft_len, span.first, span.last, choices, unknown, why)
-
-
-def _why(proposal: Proposal, row: int, draft_len: int, unknown: tuple[int, ...]) -> str:
-    """Compose the reasons: the choice, who decided it, the gain over none, and what is not known."""
-    parts = [_headline(proposal, row, draft_len)]
-    parts += [f"{note.by}: {note.text}" for note in proposal.notes if row in note.rows]
-    if gain := _gain(proposal, row, draft_len):
-        parts.append(gain)
-    if unknown:
-        reasons = sorted({proposal.table.unknown[k] for k in unknown if k in proposal.table.unknown})
-        parts.append(
-            f"not known here: draft length {listed(unknown)}"
-            + (f" ({'; '.join(reasons)})" if reasons else "")
-        )
-    return "; ".join(parts)
 
 
 def _headline(proposal: Proposal, row: int, draft_len: int) -> str:
@@ -121,14 +123,28 @@ def _headline(proposal: Proposal, row: int, draft_len: int) -> str:
     return f"draft length {draft_len}, {abs(behind):.1%} behind the fastest, {int(table.draft_lens[best])}"
 
 
-def _gain(proposal: Proposal, row: int, draft_len: int) -> str:
-    """Return the gain over no speculation with its interval, empty where it cannot be told."""
-    table = proposal.table
-    column = int(np.searchsorted(table.draft_lens, draft_len))
-    zero = table.zero_column
-    if draft_len == 0 or zero is None or not table.supported[row, zero] or not table.known[row, column]:
+def _gain(proposal: Proposal, row: int, draft_len: int, gains: tuple[Floats, Floats]) -> str:
+    """Return the gain over no speculation of what runs, or of the best draft where none runs."""
+    table, zero = proposal.table, proposal.table.zero_column
+    if zero is None or not table.supported[row, zero]:
         return ""
-    gains, sds = table.gain_over_none()
-    gain, reach = float(gains[row, column]), Z95 * float(sds[row, column])
+    column = int(np.searchsorted(table.draft_lens, draft_len))
+    who = ""
+    if draft_len == 0:
+        drafts = np.where(table.supported[row] & (table.draft_lens > 0), gains[0][row], -np.inf)
+        column = int(np.argmax(drafts))
+        who = f"draft length {int(table.draft_lens[column])} would be "
+    if column == zero or not table.known[row, column]:
+        return ""
+    gain, reach = float(gains[0][row, column]), Z95 * float(gains[1][row, column])
     low, high = math.expm1(gain - reach), math.expm1(gain + reach)
-    return f"{math.expm1(gain):+.1%} over no speculation (95 %: {low:+.1%} to {high:+.1%})"
+    return f"{who}{math.expm1(gain):+.1%} over no speculation (95 %: {low:+.1%} to {high:+.1%})"
+
+
+def _not_known(proposal: Proposal, unknown: tuple[int, ...]) -> str:
+    """Name the draft lengths without evidence at this batch size, and why where the table tells."""
+    if not unknown:
+        return ""
+    reasons = sorted({proposal.table.unknown[k] for k in unknown if k in proposal.table.unknown})
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"not measured here: draft length {listed(unknown)}{because}"

@@ -117,7 +117,8 @@ def _shortfall_penalty(proposal: Proposal, options: PlanOptions) -> Floats:
     """Return ``(nb, nk)``: minus the log likelihood that a cell is as good as the row's reference.
 
     The reference is the best cell, or the fallback where speculation was not proven; there, cells that
-    reach ``min_gain`` on average may be taken at the price of the proof they lack.
+    reach ``min_gain`` on average may be taken at the price of the proof they lack. Drafts that do not
+    reach it are never taken for the sake of order.
     """
     table, rows = proposal.table, np.arange(proposal.table.batches.size)
     best = np.argmax(np.where(proposal.eligible, table.log_mean, -np.inf), axis=1)
@@ -126,10 +127,12 @@ def _shortfall_penalty(proposal: Proposal, options: PlanOptions) -> Floats:
     sd = np.stack([table.difference_sd(np.full(rows.size, k), best) for k in range(loss.shape[1])], axis=1)
     shortfall = np.maximum(loss + math.log1p(-options.tie), 0.0) / np.maximum(sd, LEAST_SD)
     gain, _ = table.gain_over_none()
-    paying = proposal.eligible & (gain >= math.log1p(options.min_gain))
-    price = np.where(paying, np.maximum(_lacking_proof(table, options), 0.0), np.inf)
-    price[rows, proposal.choice] = 0.0
-    shortfall = np.where(proposal.unproven[:, None], price, shortfall)
+    price = np.maximum(_lacking_proof(table, options), 0.0)
+    shortfall = np.where(proposal.unproven[:, None] & proposal.eligible, price, shortfall)
+    losing = np.isfinite(gain) & (gain < math.log1p(options.min_gain)) & (table.draft_lens > 0)
+    shortfall[losing] = np.inf
+    unproven = np.flatnonzero(proposal.unproven)
+    shortfall[unproven, proposal.choice[unproven]] = 0.0
     penalty: Floats = 0.5 * shortfall**2 * _octaves(table.batches)[:, None]
     return penalty
 

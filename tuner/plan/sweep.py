@@ -15,6 +15,7 @@ import numpy as np
 from tuner._exceptions import InputError
 from tuner.fleet import Finding
 from tuner.plan.goodput import CellState, GoodputTable
+from tuner.plan.options import are_shares
 from tuner.plan.sweep_arms import compare_arms
 from tuner.plan.sweep_cells import Cells, Contexts, average, grid, group_contexts
 from tuner.plan.sweep_checks import check_cells, check_contexts, check_step_times
@@ -92,7 +93,7 @@ def _group_weights(contexts: Contexts, given: Mapping[float, float] | None) -> F
     centres = [centre for centre in contexts.centres if centre is not None]
     if given is None or not centres:
         return np.full(shares.size, 1 / shares.size)
-    if min(given.values(), default=0) < 0 or sum(given.values()) <= 0 or min(given) <= 0:
+    if not are_shares(given.values()) or not all(0 < context < np.inf for context in given):
         raise InputError("context weights must be shares above 0 by context tokens above 0")
     logs = np.log(centres)
     for context, share in given.items():
