@@ -1,0 +1,158 @@
+"""``tuner replay``: recorded ``/metrics`` snapshots -> windows, fits, schedule, explanation, findings."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner._exceptions import InputError, RecordingError
+from tuner.cli.output import print_json
+from tuner.fleet import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tuner.cycle import Decision, PoolSettings
+    from tuner.observe.exposition import TimedScrape
+    from tuner.observe.windows import WindowSet
+
+EXAMPLES = """\b
+Examples:
+  tuner replay recordings/monday --engine vllm
+  tuner replay recordings/monday --engine vllm --json | jq .schedule
+  tuner replay recordings/monday --engine vllm --max-batch 256 --plot monday.png
+  tuner replay recordings/monday --engine vllm --schedule '[[1,8,4],[9,64,2]]'
+"""
+
+
+@click.command(epilog=EXAMPLES, no_args_is_help=True)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--engine", required=True, help="Kind of engine that was scraped: vllm.")
+@click.option(
+    "--config.file", "config_file", type=click.Path(path_type=Path), help="Configuration with a pool to obey."
+)
+@click.option("--pool", help="Name of the pool; the model's name where not given.")
+@click.option("--max-batch", type=click.IntRange(1), help="Largest batch size of the schedule.")
+@click.option("--allowed-draft-lens", help="Draft lengths the engine can run, as in 0,1,2,4.")
+@click.option(
+    "--schedule",
+    "ran",
+    help="Table known to have run throughout, as in [[1,8,4],[9,64,2]]: pins mixed windows.",
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Draw goodput and step time to a png, svg or pdf."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replay(
+    *,
+    path: Path,
+    engine: str,
+    config_file: Path | None,
+    pool: str | None,
+    max_batch: int | None,
+    allowed_draft_lens: str | None,
+    ran: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay a folder of recorded /metrics snapshots named <unix milliseconds>.prom or .prom.gz.
+
+    Nothing is pushed anywhere. What cannot be told is said with its reason.
+    """
+    from tuner.cli.settings import pool_settings
+
+    settings = pool_settings(config_file, pool, max_batch, allowed_draft_lens)
+    seen = _observe(path, engine, settings.name or pool, settings.pool, ran)
+    decision = _decide(seen, settings.pool, path)
+    if plot is not None:
+        from tuner.cli.picture import draw
+
+        for one in decision.pools:
+            draw(one, plot if len(decision.pools) == 1 else plot.with_stem(f"{plot.stem}-{one.pool}"))
+    if as_json:
+        from tuner.cli.contract import decision_dict
+
+        print_json(decision_dict(decision))
+    else:
+        from tuner.cli.decision import print_decision
+
+        print_decision(decision)
+        if plot is not None:
+            click.echo(f"\npicture: {plot}")
+    if not seen.good:
+        raise RecordingError(_why_nothing(seen, path))
+
+
+def _observe(path: Path, engine: str, pool: str | None, settings: PoolSettings, ran: str | None) -> WindowSet:
+    """Read a recording into windows."""
+    from tuner.engines import get_engine
+    from tuner.fleet import Fingerprint
+    from tuner.observe.recording import read_recording
+    from tuner.observe.windows import build_windows
+
+    schedule = None if ran is None else parse_schedule(ran, "--schedule")
+    vocabulary = get_engine(engine).vocabulary
+    recording = read_recording(path)
+    scrapes = _with_progress(recording.scrapes(vocabulary.sample_names), len(recording))
+    known = Fingerprint(engine=engine, method=settings.method)
+    seen = build_windows(scrapes, vocabulary, pool=pool, fingerprint=known, schedule=schedule)
+    return type(seen)(seen.windows, (*recording.findings, *seen.findings))
+
+
+def _with_progress(scrapes: Iterable[TimedScrape], total: int) -> Iterator[TimedScrape]:
+    """Show on a terminal how many scrapes are read."""
+    if not sys.stderr.isatty():
+        yield from scrapes
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(scrapes, "reading scrapes", total, console=Console(stderr=True), transient=True)
+
+
+def parse_schedule(text: str, where: str) -> Schedule:
+    """Read ``[[first, last, draft_len], ...]``.
+
+    Raises:
+        InputError: not JSON, or not a schedule.
+    """
+    import json
+
+    from tuner._exceptions import ScheduleError
+
+    try:
+        rows = json.loads(text)
+        if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+            raise InputError(f"{where}: give a list of ranges, as in [[1,8,4],[9,64,2]]")
+        return Schedule.from_ranges(rows)
+    except (ValueError, ScheduleError) as error:
+        raise InputError(f"{where}: {error}: give ranges as in [[1,8,4],[9,64,2]]") from None
+
+
+def _decide(seen: WindowSet, settings: PoolSettings, path: Path) -> Decision:
+    """Run one cycle as of the end of the recording."""
+    from tuner.cycle import Evidence, State, run_once
+
+    if not seen.windows:
+        reason = "; ".join(finding.message for finding in seen.findings[:3])
+        raise RecordingError(
+            f"{path}: no window in this recording{': ' + reason if reason else ''}; record /metrics of the "
+            "engine at least twice while it serves requests"
+        )
+    end = max(window.end for window in seen.windows)
+    return run_once(Evidence(seen.windows, seen.findings), State(default=settings), end)
+
+
+def _why_nothing(seen: WindowSet, path: Path) -> str:
+    """Say on one line why nothing could be fitted."""
+    from collections import Counter
+
+    reasons = Counter(f"{window.state.value}: {window.reason}" for window in seen.windows)
+    told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
+    return (
+        f"{path}: none of {len(seen.windows)} windows can be fitted ({told}); record the engine under "
+        "steady load for a few minutes"
+    )
