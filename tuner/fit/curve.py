@@ -175,6 +175,35 @@ def _add_prior(hessian: Floats, gradient: Floats, theta: Floats, design: Design)
     gradient += (turned @ rows[..., None])[..., 0]
 
 
+def log_crossover_sd(design: Design, theta: Floats, free: NDArray[np.bool_]) -> Floats:
+    """Return the standard deviation (r,) of log crossover that the cells' variance implies.
+
+    The inverse information of the parameters not at a bound, through the gradient of the crossover:
+    exact where the noise is as the design says, also where few cells carry most of a parameter and
+    reweighting cells cannot show what other cells there would have said.
+    """
+    target = np.broadcast_to(design.log_seconds, (len(theta), len(design.tokens)))
+    state = _evaluate(theta, design, target, np.ones_like(target))
+    weighted = (state.jacobian * (design.influence(state.square) / design.variance)[..., None]).transpose(
+        0, 2, 1
+    )
+    information = weighted @ state.jacobian
+    _add_prior(information, np.zeros_like(theta), theta, design)
+    lower, upper = bounds(theta.shape[1])
+    held = ~free | (theta <= lower) | (theta >= upper)
+    information = np.where(held[:, :, None] | held[:, None, :], 0.0, information)
+    diagonal = np.arange(theta.shape[1])
+    information[:, diagonal, diagonal] = np.where(held, 1.0, information[:, diagonal, diagonal] + 1e-9)
+    floor = np.exp(theta[:, LOG_FLOOR])
+    gradient = np.zeros_like(theta)
+    gradient[:, LOG_FLOOR] = floor / (floor + theta[:, OVERHEAD])
+    gradient[:, LOG_SLOPE] = -1.0
+    gradient[:, OVERHEAD] = 1.0 / (floor + theta[:, OVERHEAD])
+    gradient[held] = 0.0
+    along = np.linalg.solve(information, gradient[..., None])[..., 0]
+    return np.asarray(np.sqrt((gradient * along).sum(axis=1)))
+
+
 def bounds(size: int) -> tuple[Floats, Floats]:
     """Return lower and upper bounds of a parameter vector: coefficients are never negative."""
     lower, upper = np.zeros(size), np.full(size, np.inf)

@@ -241,7 +241,10 @@ def fit_step_time(
         return NotEnoughData(_why_unusable(cells.left_out), have=usable, need=MIN_WINDOWS)
     problem, scaled = solve_cells(cells, prior_crossover)
     pair = unscaled(scaled.theta, problem.scale)
-    draws = unscaled(resample(problem, scaled, resamples, seed), problem.scale)
+    drawn = resample(problem, scaled, resamples, seed)
+    drawn = replace(
+        drawn, centre=unscaled(drawn.centre, problem.scale), draws=unscaled(drawn.draws, problem.scale)
+    )
     theta = point_of(pair)
     point = scaled.theta[0] if np.array_equal(theta, pair[0]) else scaled.theta[1]
     inverse_p = float(theta[INVERSE_P])
@@ -253,11 +256,11 @@ def fit_step_time(
         sharpness=float("inf") if inverse_p <= MIN_INVERSE_P * 1.01 else 1.0 / inverse_p,
         draft=drafter_of(theta, problem.shape, shape_reason(cells, problem.shape)),
         kv_seconds_per_token=float(theta[CONTEXT]) if problem.kv_reason is None else problem.kv_reason,
-        crossover=crossover(cells.tokens, cells.draft_len, pair, draws),
+        crossover=crossover(cells, pair, drawn),
         cells=cells,
         findings=(*find_cliffs(cells), *find_drift(problem.speed)),
         theta=theta,
-        draws=draws,
+        draws=drawn.draws,
         correction=fit_correction(cells, log_residual(problem, point)),
         speed=problem.speed,
     )

@@ -140,7 +140,7 @@ def shape_reason(cells: Cells, shape: Shape) -> str:
         return "one draft length only: the drafter's time is part of the floor"
     if kinds < MIN_SHAPE_DRAFT_LENS:
         return f"two draft lengths only: {shape} is assumed, three show the shape"
-    return f"lowest Bayesian information criterion of {', '.join(shapes_for(cells))}"
+    return f"lowest corrected Akaike criterion of {', '.join(shapes_for(cells))}"
 
 
 def context_column(cells: Cells) -> tuple[Floats, NotEnoughData | None]:

@@ -143,7 +143,8 @@ def fit_correction(cells: Cells, residual: Floats) -> Correction:
 
 def group_cells(cells: Cells) -> list[list[int]]:
     """Return indices of the pure blocks that measure one (batch, K) cell, by K and then batch."""
-    order = [i for i in np.lexsort((cells.batch, cells.draft_len)) if cells.pure[i]]
+    pure = cells.pure
+    order = [i for i in np.lexsort((cells.batch, cells.draft_len)) if pure[i]]
     groups: list[list[int]] = []
     for i in order:
         if groups:
@@ -158,9 +159,12 @@ def group_cells(cells: Cells) -> list[list[int]]:
 
 def _robust_mean(values: Floats, variance: Floats) -> tuple[float, float]:
     """Return the mean and its variance, blocks far off the group's median counting less."""
+    if len(values) == 1:
+        return float(values[0]), float(variance[0])
     z = (values - np.median(values)) / np.sqrt(variance)
-    weight = (STUDENT_DOF + 1) / (STUDENT_DOF + z**2) / variance if len(values) > 1 else 1 / variance
-    return float(np.average(values, weights=weight)), float(1 / weight.sum())
+    weight = (STUDENT_DOF + 1) / (STUDENT_DOF + z**2) / variance
+    total = float(weight.sum())
+    return float(weight @ values) / total, 1 / total
 
 
 def _repeat_variance(groups: Sequence[list[int]], residual: Floats, sampling: Floats) -> float:

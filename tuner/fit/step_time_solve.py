@@ -29,6 +29,7 @@ from tuner.fit.step_time_columns import (
     flags_of,
     shapes_for,
 )
+from tuner.fit.step_time_nodes import merge, node_of
 from tuner.fit.step_time_speed import Speed, fit_speed
 from tuner.fleet import NotEnoughData
 
@@ -101,7 +102,7 @@ def solve_cells(cells: Cells, prior_crossover: float | None) -> tuple[Problem, S
 def solve_pair(problem: Problem, start: Floats) -> Solution:
     """Solve with o folded and o free from starts (2, p)."""
     flags = np.array([flags_of(problem.shape, problem.context_places, free=free) for free in (False, True)])
-    return _solve_flags(problem.design, start, flags)
+    return _solve_flags(problem.design, start, flags, np.ones((1, len(problem.cells))))
 
 
 def log_residual(problem: Problem, theta: Floats) -> Floats:
@@ -162,7 +163,11 @@ def _best(solution: Solution) -> Floats:
 def _choose(
     problem: Problem, start: Floats, contexts: tuple[tuple[int, ...], ...]
 ) -> tuple[Problem, Solution]:
-    """Choose the drafter's shape, then the context columns, by the Bayesian information criterion."""
+    """Choose the drafter's shape, then the context columns, by Akaike's criterion, corrected for few cells.
+
+    Akaike's rather than the Bayesian one: both leave out a drafter's cost that is there more often
+    than they take in one that is not, and what is left out bends the crossover.
+    """
     shapes = [(shape, contexts[-1]) for shape in shapes_for(problem.cells)]
     (shape, _), pair = _lowest(problem, start, shapes)
     if len(contexts) > 1:
@@ -175,22 +180,25 @@ def _choose(
 def _lowest(
     problem: Problem, start: Floats, options: list[tuple[Shape, tuple[int, ...]]]
 ) -> tuple[tuple[Shape, tuple[int, ...]], Solution]:
-    """Return the option of lowest criterion and its fits, o folded and o free."""
+    """Return the option of lowest criterion and its fits, o folded and o free, to cells merged in nodes."""
     flags = np.array([flags_of(*option, free=free) for option in options for free in (False, True)])
-    solution = _solve_flags(problem.design, start, flags)
-    price = np.log(len(problem.cells)) * flags.sum(axis=1)
+    cells = problem.cells
+    nodes = merge(problem.design, start, node_of(cells, problem.context), np.ones((1, len(cells))))
+    solution = _solve_flags(nodes.design, start, flags, nodes.precision)
+    count = flags.sum(axis=1)
+    price = 2 * count * (1 + (count + 1) / np.maximum(len(cells) - count - 1, 1))
     best = int(np.argmin((2 * solution.objective + price).reshape(-1, 2).min(axis=1)))
     pair = slice(2 * best, 2 * best + 2)
     return options[best], Solution(solution.theta[pair], solution.objective[pair])
 
 
-def _solve_flags(design: Design, start: Floats, flags: Flags) -> Solution:
+def _solve_flags(design: Design, start: Floats, flags: Flags, weight: Floats) -> Solution:
     """Solve one problem per row of flags (r, p) from start (p,) or (r, p); coefficients not free are 0."""
     theta = np.broadcast_to(start, flags.shape).copy()
     theta[~flags] = 0.0
     started = flags[:, OVERHEAD] & (theta[:, OVERHEAD] == 0)
     theta[started, OVERHEAD] = 0.05 * np.exp(theta[started, LOG_FLOOR])
-    return solve(design, theta, flags, np.ones((len(theta), len(design.tokens))))
+    return solve(design, theta, flags, np.tile(weight, (len(theta), 1)))
 
 
 def _rescale(problem: Problem, theta: Floats) -> Problem:

@@ -104,14 +104,13 @@ def _thinned(cells: Cells, values: Floats, variance: Floats, engine: str) -> tup
     here = np.array([name == engine for name in cells.engine])
     order = np.argsort(cells.time[here], kind="stable")
     columns = [x[here][order] for x in (cells.time, values, variance)]
-    parts = [np.array_split(x, min(len(x), MAX_CELLS)) for x in columns]
-    times, means, spreads = [], [], []
-    for time, value, spread in zip(*parts, strict=True):
-        weight = 1 / spread
-        times.append(np.average(time, weights=weight))
-        means.append(np.average(value, weights=weight))
-        spreads.append(1 / weight.sum())
-    return np.array(times), np.array(means), np.array(spreads)
+    count = int(here.sum())
+    starts = np.unique(np.linspace(0, count, min(count, MAX_CELLS), endpoint=False).astype(np.intp))
+    weight = 1 / columns[2]
+    time, value, total = (
+        np.add.reduceat(x, starts) for x in (columns[0] * weight, columns[1] * weight, weight)
+    )
+    return time / total, value / total, 1 / total
 
 
 def _likelihood(
