@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 EXIT_USAGE = 2
 """Exit code for usage and input errors; 1 is kept for checks that found fault."""
+EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -59,9 +60,23 @@ def tuner() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command; errors raised on purpose become one line on stderr and exit code 2."""
+    """Run the command and leave with its exit code; an error is one line on stderr.
+
+    Exit codes: 0 answered, 1 a check found fault, 2 usage or input, 130 interrupted.
+    """
     try:
-        tuner.main(args=argv, prog_name="tuner")
-    except TunerError as error:
+        code = tuner.main(args=argv, prog_name="tuner", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(EXIT_USAGE)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "tuner"
+        click.echo(f"error: {where}: {' '.join(error.format_message().split())} See {where} --help", err=True)
+        sys.exit(EXIT_USAGE)
+    except (TunerError, click.ClickException) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_USAGE)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)

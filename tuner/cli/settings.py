@@ -71,10 +71,10 @@ def _sheet_crossover(pool: Pool) -> float | None:
         return None
     from tuner.theory.roofline import crossover_tokens
 
-    model = pool.model.roofline
+    model = pool.model.roofline()
     if model.moe_factor > 1.0:
         return None
-    return crossover_tokens(pool.hardware.roofline, model)
+    return crossover_tokens(pool.hardware.roofline(), model)
 
 
 def _draft_lens(text: str) -> frozenset[int]:
