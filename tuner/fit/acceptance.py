@@ -20,6 +20,7 @@ from tuner.fit.dispersion import default_dispersion
 from tuner.fit.emitted import EmittedAt, length_histogram, measure_emitted, trimmed_share
 from tuner.fit.exposure import build_exposure, proposals_are_optional, quarantine_finding
 from tuner.fleet import POOLED_ROUTE, Estimate, Finding, NotEnoughData
+from tuner.theory.acceptance import expected_tokens_geometric, solve_alpha
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,8 +125,9 @@ class AcceptanceFit:
         else:
             spread = self._unmeasured_sd(length)
             drawn = model * (1.0 + spread * noise)
-        drawn = drawn + self._confounding_sd(length, centre) * rng.standard_normal(size)
-        tokens: FloatArray = np.clip(drawn, 1e-3, length + 1.0)
+        tokens: FloatArray = np.clip(
+            drawn * self._foreign_traffic(length, centre, size, rng), 1e-3, length + 1.0
+        )
         return tokens
 
     def _unmeasured_sd(self, length: int) -> float:
@@ -135,13 +137,20 @@ class AcceptanceFit:
         per_step = LENGTH_SD if self.optional_proposals else LENGTH_SD_PER_STEP
         return min(MAX_LENGTH_SD * (3 if self.optional_proposals else 1), per_step * distance)
 
-    def _confounding_sd(self, length: int, centre: float) -> float:
-        """Spread of emitted tokens at K for traffic that K was not run on, where K followed acceptance."""
+    def _foreign_traffic(self, length: int, centre: float, size: int, rng: np.random.Generator) -> FloatArray:
+        """Draw factors (size,) by which other traffic than K ran on may differ, where K followed acceptance.
+
+        The acceptance behind the measured tokens is moved by the difference found, as far as this K's
+        share of the drafts leaves the rest of the traffic unseen.
+        """
         if self.selection is None:
-            return 0.0
+            return np.ones(size)
         here = self.emitted.get(length)
         foreign = 1.0 - (here.drafts / self.drafts if here is not None else 0.0)
-        return foreign * abs(self.selection.difference) * max(centre - 1.0, 0.0)
+        alpha = solve_alpha(min(max(centre - 1.0, 0.0), float(length)), length)
+        moved = alpha + foreign * abs(self.selection.difference) * rng.standard_normal(size)
+        tokens = expected_tokens_geometric(np.clip(moved, 0.0, 1.0), length)
+        return tokens / expected_tokens_geometric(alpha, length)
 
     def expected_tokens(self, draft_len: int) -> Estimate | NotEnoughData:
         """Return emitted tokens per request step at ``draft_len`` with its 95 % interval.
@@ -198,8 +207,11 @@ def fit_acceptance(
         alpha = NotEnoughData("the drafter proposes only when it finds a match: rates per draft mean nothing")
         positions = tuple(_without_rate(position) for position in fitted.positions)
     else:
-        alpha = fit_alpha(table, fitted, forgetting, prior)
+        alpha = fit_alpha(table, fitted, forgetting)
         positions = fitted.positions
+    posterior = fitted.posterior
+    if isinstance(alpha, Estimate) and alpha.low > 0 and alpha.high < 1:
+        posterior = posterior.starting_from(alpha)
     if fitted.selection is not None and not optional:
         findings.append(_confounded(fitted.selection, positions, pool, route))
     lengths = sorted({int(length) for length in table.draft_len if length > 0})
@@ -215,12 +227,12 @@ def fit_acceptance(
             for length in lengths
             if (histogram := length_histogram(table, table.draft_len == length, length)).sum() > 0
         },
-        emitted=measure_emitted(table, forgetting, prior, per_request_step=optional),
+        emitted=measure_emitted(table, forgetting, fitted.prior_dispersion, per_request_step=optional),
         trimmed=trimmed_share(table) or 0.0,
         drafts=float(table.drafts.sum()),
         findings=tuple(findings),
         optional_proposals=optional,
-        posterior=fitted.posterior,
+        posterior=posterior,
         selection=None if optional else fitted.selection,
     )
 

@@ -29,8 +29,8 @@ MIN_EXPOSED = 5.0
 """A position reached fewer times than this is called unseen: its interval would be the prior's."""
 
 PRIOR_TRIALS = 1.0
-"""Trials' worth of prior at the mean of the neighbouring positions: moves 300 drafts' worth of a late
-position (some 100 trials) by 1 % of the distance, 5 trials by a sixth."""
+"""Trials' worth of prior at the mean of the other positions, near ones first: it moves the late positions
+of 300 drafts (some 100 trials) by 1 % of the distance, 5 trials by a sixth."""
 
 DIP_TOLERANCE = 0.15
 """How far a solved hazard may lie outside its two measured neighbours. Published profiles (SpecDecode-Bench,
@@ -74,6 +74,8 @@ class PositionsFit:
     """(n, P) variance of accepted - hazard * exposed with independent trials, weighted."""
     dispersion: float
     blocks: int
+    prior_dispersion: float
+    """Dispersion to lean on under 8 blocks: that of a position with more, if there is one."""
     selection: Selection | None
     """The strongest sign that the draft length followed the acceptance, if there is one."""
 
@@ -121,12 +123,14 @@ def fit_positions(table: ExposureTable, forgetting: FloatArray, prior_dispersion
         weights[:, position] = forgetting * cap_factors(exposed)
         blocks = _blocks(table, members, request_seconds, cache)
         _measure(table, position, draft, weights[:, position], noise[:, position], blocks, prior_dispersion)
+        if draft.spread is not None and not draft.spread.weak:
+            prior_dispersion = draft.spread.dispersion  # what this pool showed beats any default
     everyone = _blocks(table, table.drafts > 0, request_seconds, cache)
     for position, draft in enumerate(drafts):
         if draft.state == "measured":
             _widen(table, position, draft, weights, everyone, prior_dispersion)
     _guard_neighbours(drafts)
-    return _assemble(table, drafts, weights, noise, everyone)
+    return _assemble(table, drafts, weights, noise, everyone, prior_dispersion)
 
 
 def _blocks(
@@ -221,7 +225,10 @@ def _widen(
             return
         if selection is not None:
             reach = 1.0 + draft.solved_share * position
-            draft.variance += reach**2 * selection.excess_variance
+            added = reach**2 * selection.excess_variance
+            if added > draft.variance:
+                draft.reason = f"widened: {selection}"
+            draft.variance += added
     shift = shift_between_lengths(table, position, weights[:, position], draft.spread)
     if shift > 0:
         draft.variance += shift
@@ -253,7 +260,12 @@ def _guard_neighbours(drafts: list[_Draft]) -> None:
 
 
 def _assemble(
-    table: ExposureTable, drafts: list[_Draft], weights: FloatArray, noise: FloatArray, blocks: Blocks
+    table: ExposureTable,
+    drafts: list[_Draft],
+    weights: FloatArray,
+    noise: FloatArray,
+    blocks: Blocks,
+    prior_dispersion: float,
 ) -> PositionsFit:
     from scipy.special import betaincinv  # noqa: PLC0415 - costs 0.1 s, not needed to import the package
 
@@ -308,15 +320,17 @@ def _assemble(
         noise=noise * measured,
         dispersion=dispersion,
         blocks=max((spread.blocks for spread in spreads), default=0),
+        prior_dispersion=prior_dispersion,
         selection=max(confounded, key=lambda one: abs(one.difference), default=None),
     )
 
 
 def _neighbour_mean(ratio: FloatArray, trials: FloatArray) -> FloatArray:
-    """Mean hazard (P,) of the measured positions next to each; its own where there is none, else a half."""
-    mass = np.concatenate([[0.0], trials, [0.0]])
-    value = np.concatenate([[0.0], trials * ratio, [0.0]])
-    around = mass[:-2] + mass[2:]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(around > 0, (value[:-2] + value[2:]) / around, 0.5)
-    return np.clip(mean, 0.02, 0.98)
+    """Mean hazard (P,) of the other measured positions, nearer ones first; a half where there is none."""
+    order = np.arange(len(ratio))
+    distance = np.abs(order[:, None] - order)
+    mass = np.divide(trials, distance**2, out=np.zeros(distance.shape), where=distance > 0)
+    around = mass.sum(axis=1)
+    mean = np.divide(mass @ ratio, around, out=np.full(len(ratio), 0.5), where=around > 0)
+    clipped: FloatArray = np.clip(mean, 0.02, 0.98)  # a Beta parameter must stay above 0
+    return clipped

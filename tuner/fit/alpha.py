@@ -18,9 +18,7 @@ BISECTIONS = 50
 """Halvings of [0, 1]: 2^-50 = 9e-16, the spacing of doubles near 1 being 1e-16."""
 
 
-def fit_alpha(
-    table: ExposureTable, fitted: PositionsFit, forgetting: FloatArray, prior_dispersion: float
-) -> Estimate | NotEnoughData:
+def fit_alpha(table: ExposureTable, fitted: PositionsFit, forgetting: FloatArray) -> Estimate | NotEnoughData:
     """Fit one acceptance to all measured positions.
 
     The likelihood of a geometric run cut off at K is that of one Bernoulli trial per exposed position, so
@@ -31,9 +29,9 @@ def fit_alpha(
     exposed = (fitted.weights * table.exposed).sum(axis=1)
     members = exposed > 0
     if not members.any():
-        return _from_totals(table, forgetting, prior_dispersion)
+        return _from_totals(table, forgetting, fitted.prior_dispersion)
     blocks = assign_blocks(table.engine, table.seconds, members, mean_request_seconds(table))
-    spread = ratio_spread(accepted, exposed, fitted.noise.sum(axis=1), blocks, prior_dispersion)
+    spread = ratio_spread(accepted, exposed, fitted.noise.sum(axis=1), blocks, fitted.prior_dispersion)
     return _estimate(spread.ratio, spread.variance)
 
 

@@ -35,11 +35,14 @@ DEFAULT_DISPERSION = 3.0
 """Dispersion where neither the blocks nor the pool tell: requests of 50 steps whose acceptance differs by
 an intraclass correlation of 0.04 give 1 + 49 * 0.04 = 2.96."""
 
-REQUEST_CORRELATION = 0.04
+REQUEST_CORRELATION = 0.06
 """Intraclass correlation of acceptance within a request. Mean acceptance lengths per request of
 SpecDecode-Bench (arXiv 2601.11580; p5 1.78, p95 3.64 on ShareGPT, 2.32 and 3.48 on GSM8K) are a spread of
-acceptance between requests of 0.10 and 0.04 beyond sampling, so 0.04 and 0.01. Used to scale the default
-up where requests are long: 200 steps a request give 9."""
+acceptance between requests of 0.10 and 0.04 beyond sampling, so 0.04 and 0.01 on one data set; several
+kinds of traffic make it more. Scales the default up where requests are long: 60 steps a request give 8."""
+
+LENGTH_BIAS = 2.0
+"""A step belongs to a request longer than the mean by this factor, if lengths are exponential."""
 
 PRIOR_DEGREES = 4.0
 """What the default dispersion counts for beside the estimate of fewer than 8 blocks, in degrees of freedom:
@@ -93,7 +96,7 @@ def default_dispersion(table: ExposureTable) -> float:
     drafts = float(table.drafts.sum())
     finished = sum(window.counts.finished or 0.0 for window in table.windows)
     if finished > 0:
-        length = drafts / finished
+        length = LENGTH_BIAS * drafts / finished
     else:
         batches = [window.batch for window in table.windows if window.batch]
         length = drafts / max(1.0, sum(batches) / len(batches)) if batches else 0.0
@@ -167,10 +170,10 @@ def ratio_spread(
 ) -> RatioSpread:
     """Estimate ``sum(accepted) / sum(exposed)`` and its variance with blocks as clusters.
 
-    The dispersion is the between-block variance over the variance that independent trials would have,
-    never below 1. With fewer than 8 blocks it is averaged with ``prior_dispersion``. The variance
-    comes multiplied by (t/1.96)^2 for blocks-1 degrees of freedom, blocks counted by Kish's effective
-    number where they differ in size.
+    The dispersion is the between-block variance over the variance that independent trials would have.
+    With fewer than 8 blocks it is averaged with ``prior_dispersion``. It comes multiplied by (t/1.96)^2
+    for blocks-1 degrees of freedom, blocks counted by Kish's effective number where they differ in
+    size, and is never below 1.
 
     Args:
         accepted: (n,) weighted acceptances.
@@ -196,9 +199,9 @@ def ratio_spread(
     if count < MIN_BLOCKS:
         raw = (PRIOR_DEGREES * prior_dispersion + degrees * raw) / (PRIOR_DEGREES + degrees)
         degrees += PRIOR_DEGREES
-    dispersion = max(1.0, raw)
-    variance = dispersion * floor / total**2 * t_inflation(degrees)
-    return RatioSpread(ratio, variance, dispersion, degrees, count)
+    # The floor of independent trials is known, not estimated: it needs no t quantile.
+    variance = max(1.0, raw * t_inflation(degrees)) * floor / total**2
+    return RatioSpread(ratio, variance, max(1.0, raw), degrees, count)
 
 
 def t_inflation(degrees: float) -> float:

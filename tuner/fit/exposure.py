@@ -342,7 +342,7 @@ def quarantine_finding(table: ExposureTable, pool: str) -> tuple[Finding, ...]:
             code="impossible_counts",
             severity="warning",
             message=f"{len(table.quarantined)} windows with impossible counts were left out of the "
-            f"acceptance fit, the first: {fault}. Check that one scrape reads one engine and nobody edits the series.",
+            f"acceptance fit, the first: {fault}. Check that a scrape reads one engine only.",
             subject={"pool": pool},
             evidence={"windows": len(table.quarantined), "engine": window.engine, "start": window.start},
         ),

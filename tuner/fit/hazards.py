@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tuner.fit.dispersion import Z95
 from tuner.fleet import Estimate
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class HazardPosterior:
     measured: BoolArray
     root: FloatArray
     """(P, P) lower root of the correlation between positions: requests that go well go well throughout."""
+    base: tuple[float, float] = (0.0, UNKNOWN_LOGIT_SD)
+    """Mean and standard deviation of the logit that the walk starts from where no position was measured."""
 
     @classmethod
     def from_beta(
@@ -83,6 +87,11 @@ class HazardPosterior:
             root = np.asarray(np.linalg.cholesky(correlation + 1e-9 * np.eye(size)), dtype=np.float64)
         return cls(mean, sd, measured, root)
 
+    def starting_from(self, alpha: Estimate) -> HazardPosterior:
+        """Return a copy that starts from a single alpha where no position was measured."""
+        low, value, high = (math.log(x / (1 - x)) for x in (alpha.low, alpha.value, alpha.high))
+        return replace(self, base=(value, (high - low) / (2 * Z95)))
+
     def draws(self, depth: int, size: int, rng: np.random.Generator) -> FloatArray:
         """Return hazards (size, depth); positions beyond the measured ones walk on from the last of them."""
         count = len(self.mean)
@@ -91,7 +100,7 @@ class HazardPosterior:
         steps = WALK_STEP * rng.standard_normal((size, depth))
         known = [i for i in range(count) if self.measured[i]]
         out = np.empty((size, depth))
-        last = UNKNOWN_LOGIT_SD * rng.standard_normal(size) if not known else logits[:, known[0]]
+        last = logits[:, known[0]] if known else self.base[0] + self.base[1] * rng.standard_normal(size)
         for i in range(depth):
             if i < count and self.measured[i]:
                 last = logits[:, i]
@@ -107,11 +116,11 @@ class HazardPosterior:
         """Return an unseen position's hazard: that of the last measured one, with the walk's spread."""
         known = np.flatnonzero(self.measured[:position])
         if len(known) == 0:
-            centre, spread = 0.0, UNKNOWN_LOGIT_SD
+            centre, spread = self.base
         else:
             last = int(known[-1])
             ahead = position - last
             centre = float(self.mean[last])
             spread = float(np.sqrt(self.sd[last] ** 2 + (WALK_DRIFT * ahead) ** 2 + WALK_STEP**2 * ahead))
-        low, value, high = 1.0 / (1.0 + np.exp(-(centre + spread * np.array([-1.96, 0.0, 1.96]))))
+        low, value, high = 1.0 / (1.0 + np.exp(-(centre + spread * np.array([-Z95, 0.0, Z95]))))
         return Estimate(float(value), float(low), float(high))

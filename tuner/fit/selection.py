@@ -151,9 +151,9 @@ def _slope(
 def shift_between_lengths(
     table: ExposureTable, position: int, weight: FloatArray, spread: RatioSpread
 ) -> float:
-    """Variance (DerSimonian-Laird) of a position's hazard between the draft lengths it was measured at.
+    """Variance to add so that a position's interval covers the hazard at every draft length it ran at.
 
-    0 unless the differences pass a test at 1 %: otherwise noise would widen every interval.
+    0 unless the differences pass a test (Cochran's Q) at 1 %: otherwise noise would widen every interval.
     """
     lengths = np.unique(table.draft_len[(table.draft_len > 0) & (table.exposed[:, position] > 0)])
     if len(lengths) < 2:  # noqa: PLR2004 - one length cannot differ from itself
@@ -169,11 +169,9 @@ def shift_between_lengths(
     precision = exposed**2 / (max(pooled * (1 - pooled), 1e-9) * spread.dispersion * squares)
     mean = float((precision * rates).sum() / precision.sum())
     heterogeneity = float((precision * (rates - mean) ** 2).sum())
-    degrees = len(lengths) - 1
-    if heterogeneity < float(chdtri(degrees, SHIFT_SIGNIFICANCE)):
+    if heterogeneity < float(chdtri(len(lengths) - 1, SHIFT_SIGNIFICANCE)):
         return 0.0
-    scale = float(precision.sum() - (precision**2).sum() / precision.sum())
-    return max(0.0, (heterogeneity - degrees) / scale)
+    return float(np.abs(rates - pooled).max() / Z95) ** 2
 
 
 def _t_quantile(degrees: float, error: float) -> float:
