@@ -131,8 +131,8 @@ class _Follower:
         before, now = self.started[i - 1], self.started[i]
         same_process = before is not None and now is not None
         if before is not None and now is not None and abs(now - before) > CLOCK_SLACK:
-            again = any(s is not None and abs(s - before) <= CLOCK_SLACK for s in self.started[i + 1 :])
-            return "mixed" if again or now < before else "restart"
+            both = self._among(before, self.started[i + 1 :]) or self._among(now, self.started[: i - 1])
+            return "mixed" if both or now < before else "restart"
         if not same_process:
             youth = [_rise(track.created[i - 1], track.created[i]) for track in self.tracks.values()]
             known = [rise for rise in youth if rise is not None]
@@ -142,6 +142,11 @@ class _Follower:
         verdicts = {self._judge_fall(i, key, same_process=same_process) for key in self.tracks}
         return "restart" if "restart" in verdicts else "interleave" if "interleave" in verdicts else "none"
 
+    @staticmethod
+    def _among(start: float, starts: Sequence[float | None]) -> bool:
+        """Tell whether a process was seen at other times too."""
+        return any(s is not None and abs(s - start) <= CLOCK_SLACK for s in starts)
+
     def _judge_fall(self, i: int, key: SeriesKey, *, same_process: bool) -> Event:
         """Tell a restart from an older value of the same counter, for one series."""
         values, held, usual = self.clean[key], self.held.get(key), self.usual[key]
@@ -149,7 +154,7 @@ class _Follower:
         if value is None or held is None or value >= held or key in self.intervals[i - 1].bad:
             return "none"
         after = next((v for v in values[i + 1 :] if v is not None), None)
-        small = held - value < max(SMALL_FALL * held, usual)
+        small = held - value <= max(SMALL_FALL * held, usual)
         if small and (same_process or after is None or after >= held):
             return "interleave"
         if after is not None and after >= held and after - value > REGROWTH * usual:

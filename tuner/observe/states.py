@@ -39,6 +39,10 @@ QUARTILE_OF_NORMAL = 0.3186
 few windows per load level most changes *are* jumps, and a median would call them usual."""
 ENOUGH_CHANGES = 8
 """Changes from which the usual one is known; before that the floor is used."""
+IDENTITY = 0.1
+"""Share by which tokens may miss steps plus accepted: stops cut 1-7 % off, aborted outputs are empty."""
+OFTEN_EMPTY = 3.0
+"""Requests per step below which arrivals at random leave the engine empty now and then: e^-3 = 5 %."""
 LOW_SIDE, HIGH_SIDE = 1 / 3, 2 / 3
 """A boundary gauge in the outer thirds of a jump says on which side it happened; between, both."""
 
@@ -133,6 +137,8 @@ def _flat(window: RawWindow) -> Verdict | None:
         if first and last:
             return WindowState.SUSPECT, f"no token while {last:g} requests are reported as running"
         return WindowState.IDLE, "no tokens"
+    if counts.request_steps == 0 and counts.steps and window.interval.event == "none":
+        return WindowState.IDLE, "nothing was decoded"
     if counts.emitted is None and counts.steps is None and last == 0:
         return WindowState.IDLE, "no requests and no counters yet"
     return None
@@ -148,6 +154,8 @@ def _incomplete(window: RawWindow) -> Verdict | None:
         reason = f"{interval.retyped[0].name} changed its type"
     elif interval.born:
         reason = f"{interval.born[0].name} appeared"
+    elif {"drafts", "draft_tokens", "accepted"} <= set(window.missing):
+        reason = "not observed: nothing is told about speculation"
     elif window.missing:
         reason = f"not told: {', '.join(window.missing)}"
     elif window.gap:
@@ -172,7 +180,22 @@ def _inconsistent(window: RawWindow) -> Verdict | None:
         reason = "more drafts accepted a later position than an earlier one"
     elif drafts > (counts.request_steps or 0.0) + one_step:
         reason = f"{drafts:g} drafts in {counts.request_steps:g} request steps"
+    else:
+        reason = _unlikely_tokens(window)
     return (WindowState.SUSPECT, reason) if reason else None
+
+
+def _unlikely_tokens(window: RawWindow) -> str:
+    """Hold the tokens against the steps: each request step emits one and its accepted drafts."""
+    counts = window.counts
+    steps = counts.request_steps or 0.0
+    later = (counts.emitted or 0.0) - (counts.first_tokens or 0.0)
+    if not counts.steps:
+        return f"{counts.emitted:g} tokens without an engine step"
+    slack = IDENTITY * (steps + (counts.accepted or 0.0)) + steps / counts.steps
+    if not steps - slack <= later <= steps + (counts.accepted or 0.0) + slack:
+        return f"{later:g} tokens after the first ones in {steps:g} request steps"
+    return ""
 
 
 def _moves(judged: Sequence[Judged]) -> dict[int, str]:
@@ -254,6 +277,6 @@ def _out_of_pace(window: RawWindow) -> Verdict | None:
     if abs(pace - 1.0) <= slack:
         return None
     reason = f"inter-token time is {pace:.2f} of wall time per step"
-    if pace < 1.0 and 0 in window.running:
+    if pace < 1.0 and (0 in window.running or (window.occupancy or 0.0) < OFTEN_EMPTY):
         return WindowState.IDLE, f"{reason}: the engine was idle in between"
     return WindowState.TRANSITION, f"{reason}: the batch was in motion"

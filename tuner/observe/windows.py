@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
 from tuner.fleet import Fingerprint, Window, WindowState
-from tuner.observe import notices
+from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine, visited_draft_lens
 from tuner.observe.evidence import raw_windows
+from tuner.observe.notices import of_scrapes
 from tuner.observe.snapshots import build_groups
 from tuner.observe.states import MIX, Judged, judge
 from tuner.observe.units import apply_units, detect_units
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from tuner.fleet import Finding, Schedule, Vocabulary
     from tuner.observe.exposition import Scrape, TimedScrape
     from tuner.observe.snapshots import Group
-
-OPTIONAL_PROPOSALS = frozenset({"ngram", "ngram_gpu", "suffix"})
-"""Methods that may propose less than they were asked for. Some builds fill the rest with placeholders
-that count as drafted, so their draft lengths are never taken from totals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ def build_windows(
         Windows of every rank and model at this address. Never raises for what a scrape holds.
     """
     outcomes = sorted(scrapes, key=lambda scrape: scrape.time)
-    findings: list[Finding] = notices.of_scrapes(outcomes)
+    findings: list[Finding] = list(of_scrapes(outcomes))
     timeline: list[tuple[float, Scrape]] = []
     for time, result in outcomes:
         if not isinstance(result, InputError) and (not timeline or time > timeline[-1][0]):
@@ -77,7 +74,7 @@ def build_windows(
         judged = judge(raw, schedule)
         subject = _subject(group, vocabulary, pool, engine)
         windows.extend(_window(one, group, subject, known, schedule) for one in judged)
-        findings.extend(notices.of_group(group, judged, units, subject, vocabulary, known, schedule))
+        findings.extend(of_engine(EngineView(group, judged, units, subject, vocabulary, known, schedule)))
     return WindowSet(tuple(windows), tuple(findings))
 
 
@@ -120,7 +117,7 @@ def _draft_lens(one: Judged, known: Fingerprint, schedule: Schedule | None) -> f
     if known.method in OPTIONAL_PROPOSALS and one.draft_len != 0:
         return None
     if one.draft_len == MIX and schedule is not None:
-        rows = notices.visited_draft_lens(one.raw, schedule)
+        rows = visited_draft_lens(one.raw, schedule)
         return frozenset(k for k in rows if k > 0) or None
     if one.draft_len is None or one.draft_len == MIX:
         return None

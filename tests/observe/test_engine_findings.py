@@ -1,0 +1,382 @@
+"""What an engine's windows give away: restarts, ranks, units, names, stuck gauges, ignored tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.observe.bodies import HAZARDS, VOCABULARY, Server, codes, scrape, windows_of
+from tuner._exceptions import ExpositionError
+from tuner.fleet import Fingerprint, Schedule, WindowState
+from tuner.observe.exposition import TimedScrape, parse
+
+LATENCY = "inter_token_latency_seconds"
+SPECULATION = [
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
+]
+
+
+def busy(
+    server: Server, windows: int = 5, *, draft_len: int = 2, without: list[str] | None = None
+) -> list[TimedScrape]:
+    """Scrape a steady load of 8 requests every 15 s."""
+    server.running = 8
+    scrapes = [server.scrape(without=without or [])]
+    for _ in range(windows):
+        server.run(15, 8, draft_len)
+        scrapes.append(server.scrape(without=without or []))
+    return scrapes
+
+
+def test_a_restart_hidden_in_a_sum_is_found() -> None:
+    """Two ranks, one restarted: 2630 accepted in 1250 drafts is 2.104 a draft, where sums say 0.52."""
+
+    def lines(values: dict[str, tuple[int, int]]) -> list[str]:
+        return [
+            line
+            for rank, (drafts, accepted) in values.items()
+            for line in (
+                f'vllm:spec_decode_num_drafts_total{{engine="{rank}"}} {drafts}',
+                f'vllm:spec_decode_num_accepted_tokens_total{{engine="{rank}"}} {accepted}',
+            )
+        ]
+
+    result = windows_of(
+        [
+            scrape(0, lines({"0": (1000, 2000), "1": (1000, 2500)})),
+            scrape(15, lines({"0": (2200, 4520), "1": (50, 110)})),
+        ]
+    )
+    drafts = sum(window.counts.drafts or 0 for window in result.windows)
+    accepted = sum(window.counts.accepted or 0 for window in result.windows)
+    assert (drafts, accepted, accepted / drafts) == (1250, 2630, 2.104)
+    restarts = [finding for finding in result.findings if finding.code == "engine_restart"]
+    assert [finding.subject["engine"] for finding in restarts] == ["1"]
+
+
+def test_the_window_of_a_restart_is_partial_and_the_next_is_good() -> None:
+    """Since when the new process counts is not known, so its first window is not fitted."""
+    server = Server()
+    scrapes = busy(server, 4)
+    server.restart()
+    server.run(10, 8, 2)
+    scrapes.append(server.scrape())
+    scrapes += busy(server, 3)[1:]
+    states = [window.state for window in windows_of(scrapes).windows]
+    assert states == [WindowState.GOOD] * 4 + [WindowState.PARTIAL] + [WindowState.GOOD] * 3
+
+
+def test_ranks_are_engines_of_their_own_and_add_up() -> None:
+    """Position 0 of two ranks: 7 of 10 and 21 of 30 are 28 of 40, not the last one over the sum."""
+
+    def lines(scale: int) -> list[str]:
+        name = "vllm:spec_decode_num"
+        return [
+            f'{name}_drafts_total{{engine="0"}} {10 * scale}',
+            f'{name}_drafts_total{{engine="1"}} {30 * scale}',
+            f'{name}_accepted_tokens_total{{engine="0"}} {7 * scale}',
+            f'{name}_accepted_tokens_total{{engine="1"}} {21 * scale}',
+            f'{name}_accepted_tokens_per_pos_total{{engine="0",position="0"}} {7 * scale}',
+            f'{name}_accepted_tokens_per_pos_total{{engine="1",position="0"}} {21 * scale}',
+        ]
+
+    windows = windows_of([scrape(0, lines(0)), scrape(15, lines(1))]).windows
+    assert [window.engine for window in windows] == ["0", "1"]
+    assert [window.counts.accepted_by_position for window in windows] == [(7,), (21,)]
+    drafts = sum(window.counts.drafts or 0 for window in windows)
+    first = sum(window.counts.accepted_by_position[0] for window in windows)
+    assert first / drafts == 0.70
+
+
+def test_two_models_in_one_body_are_two_pools() -> None:
+    """Each model gets windows of its own, named after it."""
+    a, b = Server(model="a"), Server(model="b")
+    scrapes = []
+    for _ in range(3):
+        scrapes.append(scrape(a.time, [*a.lines(), *(x for x in b.lines() if "process" not in x)]))
+        a.run(15, 8, 2)
+        b.run(15, 4, 3)
+    result = windows_of(scrapes)
+    assert {(w.pool, w.batch, w.draft_len) for w in result.windows} == {("a", 8, 2), ("b", 4, 3)}
+
+
+def test_no_body_no_family_and_no_traffic_are_three_outcomes() -> None:
+    """An empty body is invalid, a server before its first request and an idle one are idle: none is 0 %."""
+    with pytest.raises(ExpositionError):
+        parse("", wanted=VOCABULARY.sample_names)
+    empty = windows_of(
+        [TimedScrape(15.0 * i, ExpositionError("body is empty", reason="empty")) for i in range(3)]
+    )
+    assert (empty.windows, codes(empty)) == ((), {"scrape_invalid"})
+    assert empty.findings[0].evidence["reasons"] == {"empty": 3}
+    early = windows_of([scrape(15.0 * i, ['vllm:num_requests_running{model_name="m"} 0']) for i in range(5)])
+    assert {window.state for window in early.windows} == {WindowState.IDLE}
+    assert not codes(early)
+    server = Server()
+    idle = windows_of([TimedScrape(server.time + 15 * i, server.scrape().result) for i in range(5)])
+    assert {window.state for window in idle.windows} == {WindowState.IDLE}
+    assert not codes(idle)
+
+
+def test_traffic_without_speculation_counters_is_not_observed() -> None:
+    """Requests finish and nothing is told of speculation: said once, after enough windows, no 0 %."""
+    result = windows_of(busy(Server(), without=SPECULATION))
+    assert codes(result) == {"speculation_not_observed"}
+    assert {window.state for window in result.windows} == {WindowState.PARTIAL}
+    assert "not observed" in result.windows[0].reason
+    assert not codes(windows_of(busy(Server(), 2, without=SPECULATION)))
+
+
+def test_a_stuck_gauge_is_no_batch() -> None:
+    """106 running and no token in a minute: the batch is unknown, and a finding says so."""
+    server = Server()
+    server.run(15, 106, 2)
+    scrapes = []
+    for _ in range(5):
+        scrapes.append(server.scrape())
+        server.time += 15
+    result = windows_of(scrapes)
+    assert {window.state for window in result.windows} == {WindowState.SUSPECT}
+    assert {window.gauges.running for window in result.windows} == {None}
+    assert codes(result) == {"stuck_or_stale_gauge"}
+    assert not codes(windows_of(scrapes[:3]))
+
+
+def test_latency_per_output_is_request_steps() -> None:
+    """One event per output: the count is request steps, its sum over tokens is time per token."""
+    window = windows_of(busy(Server(), draft_len=3)).windows[0]
+    assert (window.batch, window.draft_len) == (8, 3)
+
+
+@pytest.mark.parametrize("draft_len", [0, 1, 2, 4])
+def test_latency_per_token_is_never_read_as_request_steps(draft_len: int) -> None:
+    """A build with one event per token gives the same batch and draft length as one per output."""
+    per_output, per_token = Server(), Server()
+    windows = []
+    for server in (per_output, per_token):
+        server.running = 8
+        scrapes = [server.scrape()]
+        for k in (2, draft_len, draft_len, draft_len):
+            server.run(15, 8, k)
+            if server is per_token:
+                later = (
+                    server.totals["generation_tokens_total"]
+                    - server.totals["time_to_first_token_seconds_count"]
+                )
+                server.totals[f"{LATENCY}_count"] = later
+            scrapes.append(server.scrape())
+        windows.append(windows_of(scrapes))
+    assert "latency_per_token" in codes(windows[1])
+    for one, other in zip(windows[0].windows, windows[1].windows, strict=True):
+        assert (other.batch, other.draft_len, other.draft_lens) == (one.batch, one.draft_len, one.draft_lens)
+        assert other.state is one.state
+
+
+def test_time_per_token_is_the_same_by_either_unit() -> None:
+    """40 s over 2980 tokens after the first ones is 13.4 ms a token in both builds, not 40 ms."""
+    for events in (1000, 2980):
+        server = Server()
+        server.running = 8
+        scrapes = [server.scrape()]
+        for _ in range(4):
+            server.time += 15
+            server.add(
+                {
+                    f"{LATENCY}_sum": 40,
+                    f"{LATENCY}_count": events,
+                    "generation_tokens_total": 3000,
+                    "time_to_first_token_seconds_count": 20,
+                    "iteration_tokens_total_count": 125,
+                    "iteration_tokens_total_sum": 3600,
+                    "spec_decode_num_drafts_total": 1000,
+                    "spec_decode_num_draft_tokens_total": 3000,
+                    "spec_decode_num_accepted_tokens_total": 1980,
+                }
+            )
+            server.positions = [p + x for p, x in zip(server.positions, (800, 650, 530, 0), strict=True)]
+            scrapes.append(server.scrape())
+        counts = windows_of(scrapes).windows[0].counts
+        assert counts.emitted is not None
+        assert counts.request_step_seconds is not None
+        per_token = counts.request_step_seconds / (counts.emitted - (counts.first_tokens or 0))
+        assert per_token == pytest.approx(0.0134, abs=5e-5)
+        assert counts.request_steps == 1000
+
+
+def test_an_unknown_latency_unit_gives_no_request_steps() -> None:
+    """Events that fit neither outputs nor tokens: partial windows and a finding, no guess."""
+    server = Server()
+    server.running = 8
+    scrapes = [server.scrape()]
+    for _ in range(4):
+        server.run(15, 8, 4)
+        server.add({f"{LATENCY}_count": 2000})
+        scrapes.append(server.scrape())
+    result = windows_of(scrapes)
+    assert "latency_unit_unknown" in codes(result)
+    assert {window.counts.request_steps for window in result.windows} == {None}
+
+
+def rename(scrapes_of: Server, old: str, new: str, *, keep: bool = False) -> TimedScrape:
+    lines = scrapes_of.lines()
+    changed = [line.replace(old, new) for line in lines if old in line]
+    return scrape(scrapes_of.time, [line for line in lines if keep or old not in line] + changed)
+
+
+@pytest.mark.parametrize("prefix", ["vllm_", "ray_vllm_", "ray_vllm:"])
+def test_ray_spellings_are_the_same_metrics(prefix: str) -> None:
+    """Ray Serve turns the colon into an underscore and may put its own prefix in front."""
+    server = Server()
+    server.running = 8
+    scrapes = [rename(server, "vllm:", prefix)]
+    for _ in range(3):
+        server.run(15, 8, 2)
+        scrapes.append(rename(server, "vllm:", prefix))
+    result = windows_of(scrapes)
+    assert [(window.batch, window.draft_len) for window in result.windows] == [(8, 2)] * 3
+    assert result.findings == ()
+
+
+def test_aliases_are_never_added_up() -> None:
+    """Old and new name side by side tell one thing: 0.42 is 0.42, and tokens are not doubled."""
+    old, new = "gpu_cache_usage_perc", "kv_cache_usage_perc"
+    for keep in (False, True):
+        server = Server()
+        server.running = 8
+        first = rename(server, new, old, keep=keep)
+        server.run(15, 8, 2)
+        window = windows_of([first, rename(server, new, old, keep=keep)]).windows[0]
+        assert window.gauges.kv_usage == 0.25
+    server = Server()
+    server.running = 8
+    scrapes = []
+    for _ in range(3):
+        scrapes.append(rename(server, LATENCY, "time_per_output_token_seconds", keep=True))
+        server.run(15, 8, 2)
+    assert windows_of(scrapes).windows[0].batch == 8
+
+
+def test_a_change_of_alias_is_a_new_series() -> None:
+    """Through a rolling upgrade the count moves to another name: no delta is carried across."""
+    old = "time_per_output_token_seconds"
+    server = Server()
+    server.running = 8
+    scrapes = [rename(server, LATENCY, old)]
+    for i in range(4):
+        server.run(15, 8, 2)
+        scrapes.append(server.scrape() if i > 1 else rename(server, LATENCY, old))
+    result = windows_of(scrapes)
+    assert [w.state for w in result.windows] == [
+        WindowState.GOOD,
+        WindowState.GOOD,
+        WindowState.PARTIAL,
+        WindowState.GOOD,
+    ]
+    assert "alias_changed" in codes(result)
+    assert "engine_restart" not in codes(result)
+
+
+def test_placeholders_never_become_a_draft_length() -> None:
+    """An n-gram drafter's 400 of 100 drafts may hold padding: tokens per step hold, K does not."""
+    ngram = Fingerprint(engine="vllm", method="ngram")
+    result = windows_of(busy(Server(), draft_len=4), fingerprint=ngram)
+    assert {window.draft_lens for window in result.windows} == {None}
+    assert {window.state for window in result.windows} == {WindowState.GOOD}
+    assert result.windows[0].emitted_per_step == pytest.approx(
+        1 + sum(HAZARDS[0] * x for x in (1, 0.72, 0.72 * 0.66, 0.72 * 0.66 * 0.60)), abs=1e-3
+    )
+    assert "optional_proposals" in codes(result)
+
+
+def test_a_drafter_that_stays_silent_is_a_mix() -> None:
+    """Where a part of the request steps drafts nothing, the draft length is not one number."""
+    server = Server()
+    server.running = 8
+    scrapes = [server.scrape()]
+    for _ in range(4):
+        server.run(15, 8, 3)
+        silent = {"spec_decode_num_drafts_total": -300, "spec_decode_num_draft_tokens_total": -900}
+        server.add(silent)
+        server.positions[0] -= 300
+        server.add({"spec_decode_num_accepted_tokens_total": -300, "generation_tokens_total": -300})
+        scrapes.append(server.scrape())
+    result = windows_of(scrapes)
+    assert {window.draft_lens for window in result.windows} == {None}
+    assert {window.state for window in result.windows} == {WindowState.GOOD}
+
+
+def test_a_schedule_that_is_not_drafted_is_ignored() -> None:
+    """The table says 1 and 4 are drafted: critical, and no window is filed under 1."""
+    schedule = Schedule.from_ranges([[1, 4, 4], [5, 64, 1]])
+    server = Server()
+    result = windows_of(busy(server, draft_len=4), schedule=schedule)
+    found = {finding.code: finding for finding in result.findings}
+    assert found["ignored"].severity == "critical"
+    assert found["ignored"].evidence["drafted"] == 4
+    assert {window.draft_lens for window in result.windows} == {frozenset({4})}
+
+
+def test_a_schedule_that_drafts_nothing_is_inactive() -> None:
+    """The table says 3, tokens flow and no draft is verified: speculation is inactive, K = 3 is not slow."""
+    schedule = Schedule.from_ranges([[1, 64, 3]])
+    result = windows_of(busy(Server(), draft_len=0), schedule=schedule)
+    found = {finding.code: finding.severity for finding in result.findings}
+    assert found == {"speculation_inactive": "critical"}
+    assert {window.draft_lens for window in result.windows} == {frozenset()}
+
+
+@pytest.mark.parametrize("rows", [[[1, 64, 2]], [[1, 4, 4], [5, 64, 2]], [[1, 7, 3], [8, 8, 2], [9, 64, 1]]])
+def test_a_schedule_that_is_followed_raises_nothing(rows: list[list[int]]) -> None:
+    """Between the draft lengths of the rows that the batch visits, no finding."""
+    assert not codes(windows_of(busy(Server(), draft_len=2), schedule=Schedule.from_ranges(rows)))
+
+
+def test_no_draft_at_all_without_a_schedule_is_only_information() -> None:
+    """Nobody said what to draft: nothing drafted may be the table's will."""
+    found = {f.code: f.severity for f in windows_of(busy(Server(), draft_len=0)).findings}
+    assert found == {"speculation_inactive": "info"}
+
+
+@pytest.mark.parametrize("batch", [2, 8, 40])
+def test_steps_counted_by_several_servers_are_set_right(batch: int) -> None:
+    """Two API servers count every step twice: batch and step time come from latency sums instead."""
+    server = Server(started=None)
+    server.running = batch
+    scrapes = [server.scrape()]
+    for _ in range(5):
+        server.run(15, batch, 2)
+        server.add({"iteration_tokens_total_count": 300})
+        scrapes.append(server.scrape())
+    result = windows_of(scrapes)
+    assert "steps_inflated" in codes(result)
+    assert [window.batch for window in result.windows] == pytest.approx([batch] * 5)
+    assert [window.step_seconds for window in result.windows] == pytest.approx([0.05] * 5)
+
+
+def test_two_readings_of_one_counter_are_no_restart() -> None:
+    """A scrape that saw older values keeps the maximum, and is reported."""
+    server = Server(started=None)
+    scrapes = busy(server, 4)
+    older = scrapes[-2].result
+    scrapes.append(TimedScrape(server.time + 0.1, older))
+    server.run(15, 8, 2)
+    scrapes.append(server.scrape())
+    result = windows_of(scrapes)
+    assert "engine_restart" not in codes(result)
+    assert "counter_interleaved" in codes(result)
+    emitted = sum(window.counts.emitted or 0 for window in result.windows)
+    assert emitted == server.totals["generation_tokens_total"]
+
+
+def test_a_series_that_contradicts_itself_spoils_its_windows_only() -> None:
+    """Two values for one series in one body: that series is missing there, and the window is partial."""
+    server = Server()
+    scrapes = busy(server, 3)
+    server.run(15, 8, 2)
+    extra = f"vllm:generation_tokens_total{{{server.labels}}} 1"
+    scrapes.append(scrape(server.time, [*server.lines(), extra]))
+    result = windows_of(scrapes)
+    assert [window.state for window in result.windows] == [WindowState.GOOD] * 3 + [WindowState.PARTIAL]
+    assert "series_contradicted" in codes(result)
