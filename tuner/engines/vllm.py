@@ -168,7 +168,6 @@ class Vllm:
             notes.append(f"newer than {_dotted(NEWEST_READ)}, whose source was read: compare what it drafts")
         if schedules:
             notes.append("the batch that chooses K counts every scheduled request, prefills included")
-            notes.append("K = 0 still runs the drafter once a step, so it costs more than no speculation")
         return Capabilities(
             engine=self.name,
             engine_version=version,
@@ -216,7 +215,7 @@ class Vllm:
             notes.append(f"last range extended from batch {rows[-1][1]} to {max_batch}")
             rows[-1][1] = max_batch
         config = {MAX_KEY: max_draft_len, KEY: rows}
-        return Rendered(self.name, version, config, Schedule.from_ranges(rows), tuple(notes))
+        return self._answer(version, config, Schedule.from_ranges(rows), notes)
 
     def parse(
         self, config: object, *, max_batch: int, max_draft_len: int | None = None, version: str
@@ -236,7 +235,13 @@ class Vllm:
             else _expand(_rows(table, notes), max_batch, highest, notes)
         )
         told = {MAX_KEY: highest} if table is None else {MAX_KEY: highest, KEY: table}
-        return Rendered(self.name, version, told, Schedule.from_dense(dense), tuple(notes))
+        return self._answer(version, told, Schedule.from_dense(dense), notes)
+
+    def _answer(self, version: str, config: dict[str, Any], dense: Schedule, notes: list[str]) -> Rendered:
+        """Return a dialect with its notes, that on K = 0 where it is used."""
+        if 0 in dense.draft_lens:
+            notes.append("K = 0 still runs the drafter once a step, so it costs more than no speculation")
+        return Rendered(self.name, version, config, dense, tuple(notes))
 
     def _require_schedules(self, version: str) -> Capabilities:
         """Return the capabilities of a version that has schedules."""
