@@ -147,12 +147,13 @@ def test_measured_lengths_beat_the_shared_profile() -> None:
     assert _value(found.expected_tokens(7)).value == pytest.approx(2.765, abs=0.02)
 
 
-def test_b19_padding_makes_the_rate_meaningless() -> None:
+@pytest.mark.parametrize("lens", [{4}, None])
+def test_b19_padding_makes_the_rate_meaningless(lens: set[int] | None) -> None:
     """An n-gram drafter's padding counts as drafted: alpha is not told, emitted tokens are fitted."""
     windows = []
     for index in range(20):
-        # 1000 steps; 400 found nothing and were padded, the others accepted 2 of 4.
-        one = window(1000, [600, 600, 0, 0], {4}, index=index)
+        # 1000 steps; 700 found nothing and were padded, the others accepted all 4.
+        one = window(1000, [300, 300, 300, 300], lens, index=index, draft_tokens=4000.0)
         one = with_counts(one, request_steps=1000.0, first_tokens=10.0, emitted=1000.0 + 1200.0 + 10.0)
         windows.append(replace(one, fingerprint=Fingerprint(engine="vllm", method="ngram")))
     found = fit(windows)
@@ -167,7 +168,7 @@ def test_b19_padding_makes_the_rate_meaningless() -> None:
 
 def test_silent_drafter_without_emitted_tokens_is_not_enough_data() -> None:
     """Where neither rates nor emitted tokens mean anything there is no number."""
-    windows = [window(1000, [600, 600, 0, 0], {4}, index=index) for index in range(20)]
+    windows = [window(1000, [300, 300, 300, 300], {4}, index=index) for index in range(20)]
     found = fit(windows, method="ngram")
     assert isinstance(found.expected_tokens(4), NotEnoughData)
 

@@ -8,6 +8,7 @@ windows show (see :mod:`tuner.fit.dispersion`). What the windows cannot identify
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -126,7 +127,7 @@ class AcceptanceFit:
             spread = self._unmeasured_sd(length)
             drawn = model * (1.0 + spread * noise)
         tokens: FloatArray = np.clip(
-            drawn * self._foreign_traffic(length, centre, size, rng), 1e-3, length + 1.0
+            drawn * self._foreign_traffic(length, float(drawn.mean()), size, rng), 1.0, length + 1.0
         )
         return tokens
 
@@ -140,15 +141,15 @@ class AcceptanceFit:
     def _foreign_traffic(self, length: int, centre: float, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw factors (size,) by which other traffic than K ran on may differ, where K followed acceptance.
 
-        The acceptance behind the measured tokens is moved by the difference found, as far as this K's
-        share of the drafts leaves the rest of the traffic unseen.
+        A step is of the traffic that K did not run on with the probability of its share of the drafts, and
+        then its acceptance differs by what was found: the second moment of that moves the acceptance.
         """
         if self.selection is None:
             return np.ones(size)
         here = self.emitted.get(length)
         foreign = 1.0 - (here.drafts / self.drafts if here is not None else 0.0)
         alpha = solve_alpha(min(max(centre - 1.0, 0.0), float(length)), length)
-        moved = alpha + foreign * abs(self.selection.difference) * rng.standard_normal(size)
+        moved = alpha + math.sqrt(foreign) * self.selection.difference * rng.standard_normal(size)
         tokens = expected_tokens_geometric(np.clip(moved, 0.0, 1.0), length)
         return tokens / expected_tokens_geometric(alpha, length)
 

@@ -16,7 +16,7 @@ from tuner.fit.dispersion import assign_blocks, cap_factors, mean_request_second
 if TYPE_CHECKING:
     from tuner.fit.arrays import FloatArray
     from tuner.fit.exposure import ExposureTable
-    from tuner.fleet import Counts
+    from tuner.fleet import Counts, Window
 
 PLAUSIBLE_TRIM = (-0.05, 0.30)
 """Share of accepted tokens lost to stops that can be believed. Outputs of 30-90 tokens at K=4 lose 2-3 %;
@@ -62,12 +62,12 @@ def measure_emitted(
         table: exposure of n windows.
         forgetting: (n,) weight of each window by age.
         prior_dispersion: dispersion to lean on under 8 blocks.
-        per_request_step: count silent steps of an optional drafter too, and take the draft length from
-            the window's declaration.
+        per_request_step: count silent steps of an optional drafter too. Its draft tokens may be padding,
+            so that K is the one declared, else one more than the last position ever accepted.
     """
     lengths = np.array(
         [
-            _declared(window.draft_lens) if per_request_step else int(length)
+            _declared(window) if per_request_step else int(length)
             for window, length in zip(table.windows, table.draft_len, strict=True)
         ],
         dtype=np.int64,
@@ -87,8 +87,10 @@ def measure_emitted(
     return found
 
 
-def _declared(draft_lens: frozenset[int] | None) -> int:
-    return next(iter(draft_lens)) if draft_lens is not None and len(draft_lens) == 1 else 0
+def _declared(window: Window) -> int:
+    if window.draft_lens is not None:
+        return next(iter(window.draft_lens)) if len(window.draft_lens) == 1 else 0
+    return sum(1 for count in window.counts.accepted_by_position if count > 0)
 
 
 def _tokens_per_window(
