@@ -119,6 +119,8 @@ class StepTimeFit:
         prompt_tokens: float = 0.0,
         context_tokens: float | None = None,
         *,
+        engine: str | None = None,
+        at: float | None = None,
         size: int = 400,
         seed: int = 0,
     ) -> Estimate:
@@ -129,6 +131,8 @@ class StepTimeFit:
             draft_len: draft tokens per request and step.
             prompt_tokens: prompt tokens computed per step.
             context_tokens: tokens in the KV cache, or None for the mean context per request seen.
+            engine: predict at the speed that this engine had, instead of at the mean speed.
+            at: when, in unix seconds; given together with ``engine``.
             size: draws behind the interval.
             seed: seed of the draws.
         """
@@ -138,7 +142,10 @@ class StepTimeFit:
         value = float(self.curve_seconds(batch, draft_len, prompt_tokens, context_tokens))
         value *= float(np.exp(self.correction.mean(np.array([batch]), np.array([float(draft_len)]))[0]))
         low, high = (float(x) for x in np.quantile(draws, [0.025, 0.975]))
-        return Estimate(value, min(low, value), max(high, value))
+        factor = 1.0
+        if engine is not None and at is not None:
+            factor = float(np.exp(self.speed.log_factor(engine, at)[0]))
+        return Estimate(factor * value, factor * min(low, value), factor * max(high, value))
 
     def measured(self, batch: ArrayLike, draft_len: ArrayLike) -> NDArray[np.bool_]:
         """Tell where a cell was measured within 15 % of the batch at that K, arguments broadcast."""

@@ -34,7 +34,10 @@ class CellError:
 
 
 def judge(fit: StepTimeFit, windows: Sequence[Window]) -> tuple[CellError, ...]:
-    """Compare predictions with the good windows given, at each cell's measured batch and prompts.
+    """Compare predictions with held-out good windows, cell by cell.
+
+    A prediction is made at the cell's measured batch, prompts and context, and at the speed that its
+    engine had at the time, as far as the windows fitted tell that.
 
     Args:
         fit: a fit to other windows of the same fingerprint.
@@ -44,14 +47,18 @@ def judge(fit: StepTimeFit, windows: Sequence[Window]) -> tuple[CellError, ...]:
     out = []
     for group in group_cells(cells):
         steps = cells.steps[group]
-        batch, tokens, seconds = (
-            float(np.average(values[group], weights=steps))
-            for values in (cells.batch, cells.tokens, cells.seconds)
+        total = float(steps.sum())
+        batch, tokens, seconds, context = (
+            float(values[group] @ steps) / total
+            for values in (cells.batch, cells.tokens, cells.seconds, cells.context)
         )
         draft_len = int(cells.draft_len[group[0]])
-        context = cells.context[group]
-        known = float(np.average(context, weights=steps)) if np.isfinite(context).all() else None
         prompt = max(tokens - batch * (draft_len + 1), 0.0)
-        predicted = fit.predict(batch, draft_len, prompt, known).value
+        known = context if np.isfinite(context) else None
+        forecasts = [
+            fit.predict(batch, draft_len, prompt, known, engine=cells.engine[i], at=cells.time[i]).value
+            for i in group
+        ]
+        predicted = float(np.array(forecasts) @ steps) / total
         out.append(CellError(batch, draft_len, int(cells.windows[group].sum()), seconds, predicted))
     return tuple(out)
