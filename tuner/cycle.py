@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.fit.acceptance import AcceptanceFit, fit_acceptance
+from tuner.fit.restart import shifts_at_restarts
 from tuner.fit.step_time import StepTimeFit, fit_step_time, group_by_fingerprint
 from tuner.fleet import Finding, NotEnoughData, Schedule, Window, WindowState
 from tuner.plan.from_fits import table_from_fits
@@ -140,7 +141,7 @@ def _current(pool: str, windows: Sequence[Window]) -> tuple[list[Window], list[F
 
     newest = max(groups, key=recency)
     if len(groups) == 1:
-        return groups[newest], []
+        return _since_shift(pool, groups[newest])
     left_out = sum(len(group) for group in groups.values()) - len(groups[newest])
     finding = Finding(
         code="fingerprint_changed",
@@ -150,7 +151,29 @@ def _current(pool: str, windows: Sequence[Window]) -> tuple[list[Window], list[F
         subject={"pool": pool},
         evidence={"current": newest.as_dict(), "windows_left_out": left_out},
     )
-    return groups[newest], [finding]
+    kept, shifted = _since_shift(pool, groups[newest])
+    return kept, [finding, *shifted]
+
+
+def _since_shift(pool: str, windows: list[Window]) -> tuple[list[Window], list[Finding]]:
+    """Leave out what engines showed before a restart from which they came back as others."""
+    findings: list[Finding] = []
+    kept = windows
+    for shift in shifts_at_restarts(windows):
+        last = max(window.restarts for window in windows if window.engine == shift.engine)
+        kept = [w for w in kept if w.engine != shift.engine or w.restarts == last]
+        findings.append(
+            Finding(
+                code="config_maybe_changed",
+                severity="info",
+                message=f"{shift.quantity} moved by {shift.relative:+.1%} at a restart of engine "
+                f"{shift.engine} though its metrics name the same set-up: what was seen before is left "
+                "out. If nothing was changed, look at the machine.",
+                subject={"pool": pool, "engine": shift.engine},
+                evidence={"at": shift.at, "before": shift.before, "after": shift.after},
+            )
+        )
+    return kept, findings
 
 
 def count_states(windows: Sequence[Window]) -> dict[str, Any]:

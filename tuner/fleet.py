@@ -238,6 +238,8 @@ class Window:
     route: str = POOLED_ROUTE
     draft_lens: frozenset[int] | None = None
     """Draft lengths above 0 that steps of this window used, ``None`` where that is not known."""
+    restarts: int = 0
+    """Restarts of the engine seen up to the end of this window."""
 
     @property
     def seconds(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
@@ -68,12 +69,16 @@ def build_windows(
     windows: list[Window] = []
     for group in build_groups([scrape for _, scrape in timeline], vocabulary):
         raw = raw_windows(times, group, vocabulary)
-        units = detect_units(raw)
+        units = detect_units(raw, single_process=group.single_process)
         for window in raw:
             apply_units(window, units)
         judged = judge(raw, schedule)
         subject = _subject(group, vocabulary, pool, engine)
-        windows.extend(_window(one, group, subject, known, schedule) for one in judged)
+        restarts = accumulate(one.raw.interval.event == "restart" for one in judged)
+        windows.extend(
+            replace(_window(one, group, subject, known, schedule), restarts=seen)
+            for one, seen in zip(judged, restarts, strict=True)
+        )
         findings.extend(of_engine(EngineView(group, judged, units, subject, vocabulary, known, schedule)))
     return WindowSet(tuple(windows), tuple(findings))
 
