@@ -37,9 +37,7 @@ def main() -> int:
     scrapes = len(list(RECORDING.glob("*.prom*")))
     runs = [replay_once() for _ in range(RUNS)]
     for seconds, megabytes in runs:
-        print(
-            f"replay of {scrapes} scrapes: {seconds:.2f} s, {megabytes:.0f} MB"
-        )
+        print(f"replay of {scrapes} scrapes: {seconds:.2f} s, {megabytes:.0f} MB")
     median = statistics.median(seconds for seconds, _ in runs)
     peak = max(megabytes for _, megabytes in runs)
     print(f"median {median:.2f} s (bound {MAX_SECONDS:g}), peak {peak:.0f} MB (bound {MAX_MEGABYTES:g})")
