@@ -137,3 +137,15 @@ def windows_of(
 def codes(result: WindowSet) -> set[str]:
     """Return the codes of the findings."""
     return {finding.code for finding in result.findings}
+
+
+def busy(
+    server: Server, windows: int = 5, *, draft_len: int = 2, without: Iterable[str] = ()
+) -> list[TimedScrape]:
+    """Scrape a steady load of 8 requests every 15 s."""
+    server.running = 8
+    scrapes = [server.scrape(without=without)]
+    for _ in range(windows):
+        server.run(15, 8, draft_len)
+        scrapes.append(server.scrape(without=without))
+    return scrapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.observe.bodies import HAZARDS, VOCABULARY, Server, codes, scrape, windows_of
+from tests.observe.bodies import HAZARDS, VOCABULARY, Server, busy, codes, scrape, windows_of
 from tuner._exceptions import ExpositionError
 from tuner.fleet import Fingerprint, Schedule, WindowState
 from tuner.observe.exposition import TimedScrape, parse
@@ -16,18 +16,6 @@ SPECULATION = [
     "spec_decode_num_accepted_tokens_total",
     "spec_decode_num_accepted_tokens_per_pos_total",
 ]
-
-
-def busy(
-    server: Server, windows: int = 5, *, draft_len: int = 2, without: list[str] | None = None
-) -> list[TimedScrape]:
-    """Scrape a steady load of 8 requests every 15 s."""
-    server.running = 8
-    scrapes = [server.scrape(without=without or [])]
-    for _ in range(windows):
-        server.run(15, 8, draft_len)
-        scrapes.append(server.scrape(without=without or []))
-    return scrapes
 
 
 def test_a_restart_hidden_in_a_sum_is_found() -> None:
@@ -142,81 +130,6 @@ def test_a_stuck_gauge_is_no_batch() -> None:
     assert {window.gauges.running for window in result.windows} == {None}
     assert codes(result) == {"stuck_or_stale_gauge"}
     assert not codes(windows_of(scrapes[:3]))
-
-
-def test_latency_per_output_is_request_steps() -> None:
-    """One event per output: the count is request steps, its sum over tokens is time per token."""
-    window = windows_of(busy(Server(), draft_len=3)).windows[0]
-    assert (window.batch, window.draft_len) == (8, 3)
-
-
-@pytest.mark.parametrize("draft_len", [0, 1, 2, 4])
-def test_latency_per_token_is_never_read_as_request_steps(draft_len: int) -> None:
-    """A build with one event per token gives the same batch and draft length as one per output."""
-    per_output, per_token = Server(), Server()
-    windows = []
-    for server in (per_output, per_token):
-        server.running = 8
-        scrapes = [server.scrape()]
-        for k in (2, draft_len, draft_len, draft_len):
-            server.run(15, 8, k)
-            if server is per_token:
-                later = (
-                    server.totals["generation_tokens_total"]
-                    - server.totals["time_to_first_token_seconds_count"]
-                )
-                server.totals[f"{LATENCY}_count"] = later
-            scrapes.append(server.scrape())
-        windows.append(windows_of(scrapes))
-    assert "latency_per_token" in codes(windows[1])
-    for one, other in zip(windows[0].windows, windows[1].windows, strict=True):
-        assert (other.batch, other.draft_len, other.draft_lens) == (one.batch, one.draft_len, one.draft_lens)
-        assert other.state is one.state
-
-
-def test_time_per_token_is_the_same_by_either_unit() -> None:
-    """40 s over 2980 tokens after the first ones is 13.4 ms a token in both builds, not 40 ms."""
-    for events in (1000, 2980):
-        server = Server()
-        server.running = 8
-        scrapes = [server.scrape()]
-        for _ in range(4):
-            server.time += 15
-            server.add(
-                {
-                    f"{LATENCY}_sum": 40,
-                    f"{LATENCY}_count": events,
-                    "generation_tokens_total": 3000,
-                    "time_to_first_token_seconds_count": 20,
-                    "iteration_tokens_total_count": 125,
-                    "iteration_tokens_total_sum": 3600,
-                    "spec_decode_num_drafts_total": 1000,
-                    "spec_decode_num_draft_tokens_total": 3000,
-                    "spec_decode_num_accepted_tokens_total": 1980,
-                }
-            )
-            server.positions = [p + x for p, x in zip(server.positions, (800, 650, 530, 0), strict=True)]
-            scrapes.append(server.scrape())
-        counts = windows_of(scrapes).windows[0].counts
-        assert counts.emitted is not None
-        assert counts.request_step_seconds is not None
-        per_token = counts.request_step_seconds / (counts.emitted - (counts.first_tokens or 0))
-        assert per_token == pytest.approx(0.0134, abs=5e-5)
-        assert counts.request_steps == 1000
-
-
-def test_an_unknown_latency_unit_gives_no_request_steps() -> None:
-    """Events that fit neither outputs nor tokens: partial windows and a finding, no guess."""
-    server = Server()
-    server.running = 8
-    scrapes = [server.scrape()]
-    for _ in range(4):
-        server.run(15, 8, 4)
-        server.add({f"{LATENCY}_count": 2000})
-        scrapes.append(server.scrape())
-    result = windows_of(scrapes)
-    assert "latency_unit_unknown" in codes(result)
-    assert {window.counts.request_steps for window in result.windows} == {None}
 
 
 def rename(scrapes_of: Server, old: str, new: str, *, keep: bool = False) -> TimedScrape:
@@ -339,20 +252,19 @@ def test_no_draft_at_all_without_a_schedule_is_only_information() -> None:
     assert found == {"speculation_inactive": "info"}
 
 
-@pytest.mark.parametrize("batch", [2, 8, 40])
-def test_steps_counted_by_several_servers_are_set_right(batch: int) -> None:
-    """Two API servers count every step twice: batch and step time come from latency sums instead."""
-    server = Server(started=None)
-    server.running = batch
-    scrapes = [server.scrape()]
-    for _ in range(5):
-        server.run(15, batch, 2)
-        server.add({"iteration_tokens_total_count": 300})
-        scrapes.append(server.scrape())
-    result = windows_of(scrapes)
-    assert "steps_inflated" in codes(result)
-    assert [window.batch for window in result.windows] == pytest.approx([batch] * 5)
-    assert [window.step_seconds for window in result.windows] == pytest.approx([0.05] * 5)
+def test_a_server_that_wakes_between_two_scrapes_counts_from_its_birth() -> None:
+    """Series created four seconds in bring all 400 and 120; created hours before, or unknown when, 120."""
+    name = "vllm:spec_decode_num_drafts"
+    for created, expected in ((4.0, 520), (-10800.0, 120), (None, 120)):
+        birth = [] if created is None else [f"{name}_created {created}"]
+        scrapes = [
+            scrape(0, ["other 1"]),
+            scrape(15, [f"{name}_total 400", *birth]),
+            scrape(30, [f"{name}_total 520", *birth]),
+        ]
+        windows = windows_of(scrapes).windows
+        assert sum(window.counts.drafts or 0 for window in windows) == expected
+        assert all(window.state is not WindowState.GOOD for window in windows)
 
 
 def test_two_readings_of_one_counter_are_no_restart() -> None:

@@ -25,8 +25,11 @@ SURE_WINDOWS = 3
 """Windows with traffic after which a missing family is missing, not late: families appear on first use."""
 CONFIRMING_WINDOWS = 2
 """Windows that must contradict the schedule: one may hold the change to it."""
-SPREAD_SIGMAS = 2.0
-"""Requests that come and go at random spread the batch by its square root; two of those hold 95 %."""
+SPREAD_SIGMAS = 3.0
+"""Requests that come and go at random spread the batch by its square root; a window of a hundred steps
+sees three of those."""
+FEW_STEPS = 0.5
+"""Draft tokens per draft by which a few steps in a row beyond those may move the mean."""
 SHOWN = 5
 
 OPTIONAL_PROPOSALS = frozenset({"ngram", "ngram_gpu", "suffix"})
@@ -65,7 +68,7 @@ def of_engine(view: EngineView) -> list[Finding]:
 def visited_draft_lens(window: RawWindow, schedule: Schedule) -> frozenset[int]:
     """Return the draft lengths of the rows whose batch sizes a window may have visited.
 
-    Bounded by twice the square root of the batch around it and by what the gauges say. A row too
+    Bounded by three times the square root of the batch around it and by what the gauges say. A row too
     many only costs information, one too few would be a bias.
     """
     centre = window.occupancy or 1.0
@@ -205,7 +208,7 @@ def _schedule(view: EngineView) -> Iterator[Finding]:
     inactive: list[list[int]] = []
     for one in view.judged:
         window, counts = one.raw, one.raw.counts
-        if counts.drafts is None or counts.draft_tokens is None or not window.occupancy:
+        if one.state is not WindowState.GOOD or counts.drafts is None or counts.draft_tokens is None:
             continue
         expected = sorted(visited_draft_lens(window, view.schedule))
         if not counts.drafts:
@@ -213,7 +216,7 @@ def _schedule(view: EngineView) -> Iterator[Finding]:
                 inactive.append(expected)
             continue
         drafted = counts.draft_tokens / counts.drafts
-        within = max(1, expected[0]) <= drafted <= expected[-1]
+        within = max(1, expected[0]) - FEW_STEPS <= drafted <= expected[-1] + FEW_STEPS
         if not within or not _possible(one, view.schedule):
             ignored.append((drafted, expected))
     if len(ignored) >= CONFIRMING_WINDOWS:

@@ -42,6 +42,12 @@ class Group:
     kv_capacity: float | None = None
     kv_dtype: str = ""
 
+    @property
+    def single_process(self) -> bool:
+        """Tell whether a start or creation time was told, as only one process alone does."""
+        created = (time for track in self.tracks.values() for time in track.created)
+        return any(time is not None for time in (*self.started, *created))
+
     def label(self, name: str) -> str:
         """Return one label of the group, empty where it has none."""
         return next((value for key, value in self.key if key == name), "")

@@ -8,7 +8,9 @@ Both are told from the data of all windows of one engine together, never from a 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,12 +26,14 @@ off after a stop or not yet delivered are a few percent, so 30 leave no doubt at
 SURE = 0.25
 """Share of the accepted tokens by which the event count may miss either reading."""
 INFLATED = 1.5
-"""Reported over counted batch from which steps were counted more than once: one server reads 0.9 to
-1.1 on recordings (the gauge is taken after finished requests left), two read 2."""
-ENOUGH_BATCH = 1.5
-"""At a batch near one a step has one owner and is counted once by any number of servers."""
+"""Inter-token time over wall time per counted step from which steps were counted more than once. One
+server reads 1 plus the squared variation of the batch within a window; two read 2 when both are busy.
+Between 1.12 and this the windows are `transition`."""
 ENOUGH_WINDOWS = 3
-"""Windows over which gauge and count are compared; one gauge reading may be half off."""
+"""Windows that must agree, by their median."""
+GAUGE_SIGMAS = 3.0
+"""Arrivals at random spread a gauge by the square root of the batch; a burst within the window, which
+also leaves inter-token and wall time apart, spreads it further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,16 @@ class StepUnits:
     steps_inflated_by: float = 1.0
 
 
-def detect_units(windows: Sequence[RawWindow]) -> StepUnits:
+def detect_units(windows: Sequence[RawWindow], *, single_process: bool = False) -> StepUnits:
     """Tell the units of one group from all of its windows.
 
     With E tokens emitted after the first ones, A of them accepted drafts and C latency events, a
     build with one event per output has C = E - A, one with an event per token C = E.
+
+    Args:
+        windows: all windows of one engine.
+        single_process: the server told a start or creation time, which it does not while several of
+            its processes share the metrics; then no step can be counted twice.
     """
     accepted = events = later = 0.0
     for window in windows:
@@ -58,23 +67,36 @@ def detect_units(windows: Sequence[RawWindow]) -> StepUnits:
     if accepted >= ENOUGH_ACCEPTED and later > 0:
         share = (later - events) / accepted
         unit = "output" if share > 1 - SURE else "token" if share < SURE else "unknown"
-    return StepUnits(unit, _inflation(windows) if unit == "output" else 1.0)
+    inflated = 1.0 if single_process or unit != "output" else _inflation(windows)
+    return StepUnits(unit, inflated)
 
 
 def _inflation(windows: Sequence[RawWindow]) -> float:
-    """Return reported over counted batch where it proves that steps were counted repeatedly."""
-    reported, counted = [], []
+    """Return how often a step was counted, 1 unless the windows prove more.
+
+    With steps counted n times, wall time per step reads 1/n of what requests waited. The running
+    gauge, which counts nothing twice, must agree with the batch that this implies.
+    """
+    paces = []
     for window in windows:
-        (first, last), occupancy = window.running, window.occupancy
-        if window.flat or occupancy is None or first is None or last is None:
-            continue
-        if min(first, last) >= ENOUGH_BATCH:
-            reported.append((first + last) / 2)
-            counted.append(occupancy)
-    if len(reported) < ENOUGH_WINDOWS:
+        counts = window.counts
+        if counts.steps and counts.request_steps and counts.request_step_seconds and window.seconds > 0:
+            pace = counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds
+            if _gauges_agree(window) or pace < INFLATED:
+                paces.append(pace)
+    if len(paces) < ENOUGH_WINDOWS:
         return 1.0
-    ratio = sum(reported) / sum(counted)
-    return ratio if ratio > INFLATED else 1.0
+    middle = median(paces)
+    return middle if middle > INFLATED else 1.0
+
+
+def _gauges_agree(window: RawWindow) -> bool:
+    """Tell whether both running gauges are what Little's law says: seconds waited per wall second."""
+    batch = (window.counts.request_step_seconds or 0.0) / window.seconds
+    return all(
+        gauge is not None and gauge > 0 and abs(gauge - batch) <= GAUGE_SIGMAS * math.sqrt(max(batch, 1.0))
+        for gauge in window.running
+    )
 
 
 def apply_units(window: RawWindow, units: StepUnits) -> None:
@@ -106,14 +128,17 @@ def _from_tokens(window: RawWindow) -> None:
 def _estimate_steps(window: RawWindow) -> None:
     """Engine steps by Little's law: the mean decode batch is latency seconds per wall second.
 
-    Holds while the engine is never idle, which the gauge at both ends must say.
+    Holds while the engine is never idle and its batch stands still, which the gauges must say.
     """
     counts = window.counts
-    busy = window.running[0] and window.running[1]
-    if not busy or not counts.request_step_seconds or not counts.request_steps or window.seconds <= 0:
+    if not counts.request_step_seconds or not counts.request_steps or window.seconds <= 0:
+        usable = False
+    else:
+        usable = _gauges_agree(window)
+    if not usable:
         window.counts = replace(counts, steps=None)
         window.missing = (*window.missing, "steps")
         return
-    batch = counts.request_step_seconds / window.seconds
-    window.counts = replace(counts, steps=counts.request_steps / batch)
+    batch = (counts.request_step_seconds or 0.0) / window.seconds
+    window.counts = replace(counts, steps=(counts.request_steps or 0.0) / batch)
     window.steps_estimated = True
