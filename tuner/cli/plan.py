@@ -58,7 +58,9 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
             help="How one draft length for all batch sizes is judged; throughput.",
         ),
         click.option(
-            "--batch-weights", metavar="B=SHARE,...", help="Share of tokens by batch size; equal by default."
+            "--batch-weights",
+            metavar="B=SHARE,...",
+            help="Share of engine time by batch size; equal by default.",
         ),
         click.option(
             "--context-mix", metavar="TOKENS=SHARE,...", help="Share of tokens by context; equal by default."

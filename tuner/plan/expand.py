@@ -2,7 +2,7 @@
 
 The rule between two batch sizes that were decided: log tokens per second is interpolated linearly in
 log batch for each draft length. Equal choices at both ends hold between them. Different ones meet where
-their lines cross, or at the geometric mean where they do not cross in between (ties). A gap wider than
+their lines cross, or come within a tie, else at the geometric mean. A gap wider than
 a factor of 2 is first filled by powers of 2, decided among the draft lengths between the two ends.
 Outside the batch sizes that were decided the nearest choice is carried on, and a finding says so.
 """
@@ -50,7 +50,7 @@ def expand(proposal: Proposal, options: PlanOptions) -> tuple[Schedule, tuple[Fi
     ranges: list[list[int]] = []
     first = 1
     for here, there in pairwise(points):
-        last = _boundary(here, there)
+        last = _boundary(here, there, options.tie)
         if here.column != there.column and last >= first:
             ranges.append([first, last, int(lens[here.column])])
             first = last + 1
@@ -103,6 +103,8 @@ def _between(here: _Point, there: _Point, tie: float) -> list[_Point]:
     both = np.isfinite(here.utility) & np.isfinite(there.utility)
     columns = np.arange(both.size)
     eligible = both & (columns >= low) & (columns <= high)
+    if not eligible.any():
+        return []
     ends = np.where(both, np.stack((here.utility, there.utility)), 0.0)
     lines = np.where(eligible, (1 - shares[:, None]) * ends[0] + shares[:, None] * ends[1], -np.inf)
     sets = within_tie(lines, np.broadcast_to(eligible, lines.shape), tie)
@@ -118,15 +120,24 @@ def _between(here: _Point, there: _Point, tie: float) -> list[_Point]:
     return [_Point(float(batches[place]), chosen[place], lines[place]) for place in range(len(shares))]
 
 
-def _boundary(here: _Point, there: _Point) -> int:
+def _boundary(here: _Point, there: _Point, tie: float) -> int:
     """Return the last batch size that runs the choice of the smaller of two neighbouring points."""
-    ahead = here.utility[here.column] - here.utility[there.column]
-    behind = there.utility[there.column] - there.utility[here.column]
-    share = 0.5
-    if ahead > 0 and behind > 0 and math.isfinite(ahead + behind):
-        share = ahead / (ahead + behind)
+    share = _share(here, there, -math.log1p(-tie))
     last = math.floor(here.batch * (there.batch / here.batch) ** share + 1e-9)
     return int(min(max(last, math.ceil(here.batch)), math.ceil(there.batch) - 1))
+
+
+def _share(here: _Point, there: _Point, tie: float) -> float:
+    """Return how far between two points their choices change hands, from 0 to 1."""
+    pair = [point.utility[column] for point in (here, there) for column in (here.column, there.column)]
+    if not np.isfinite(pair).all():
+        return 0.5
+    ahead, behind = float(pair[0] - pair[1]), float(pair[3] - pair[2])
+    if ahead > 0 and behind > 0:
+        return ahead / (ahead + behind)
+    if ahead > tie >= -behind:  # the second choice is a tie at its own point: from where it became one
+        return (ahead - tie) / (ahead + behind)
+    return 0.5
 
 
 def _edge_findings(proposal: Proposal, options: PlanOptions, decided: Ints) -> tuple[Finding, ...]:

@@ -96,9 +96,8 @@ class GoodputTable:
         """
         rows, columns = np.asarray(batches, dtype=np.int64), np.asarray(draft_lens, dtype=np.int64)
         shape = (rows.size, columns.size)
-        if not (
-            np.all(np.diff(rows) > 0) and np.all(np.diff(columns) > 0) and rows[0] >= 1 and columns[0] >= 0
-        ):
+        ascending = np.all(np.diff(rows) > 0) and np.all(np.diff(columns) > 0)
+        if not ascending or rows.min(initial=1) < 1 or columns.min(initial=0) < 0:
             raise ValueError("batches must ascend from 1 and draft lengths from 0")
         if log_cov.ndim == 2:  # noqa: PLR2004  # standard deviations of independent cells
             log_cov = log_cov[:, :, None] ** 2 * np.eye(columns.size)

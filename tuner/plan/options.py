@@ -36,6 +36,9 @@ class PlanOptions:
     and what a change of graph or drafter memory may cost."""
     allowed_draft_lens: frozenset[int] | None = None
     """Draft lengths that the engine can run, ``None`` for all of the table."""
+    allow_unmeasured: bool = False
+    """Let a draft length that never ran be chosen where its whole interval lies above the best that did.
+    Off by default: an interval built on extrapolated acceptance is no measurement."""
     floor: int = 0
     """Smallest draft length; 1 where draft length 0 leaves the drafter's state behind."""
     max_batch: int | None = None
@@ -51,8 +54,8 @@ class PlanOptions:
     active: Schedule | None = None
     """The schedule that runs now."""
     objective: Objective = "throughput"
-    """How batch sizes are averaged where one draft length serves them all: ``throughput`` by engine
-    seconds per token, ``latency`` by a user's seconds per token. At one batch size both agree."""
+    """How batch sizes are averaged where one draft length serves them all: ``throughput`` by engine time,
+    ``latency`` by the time of the requests in it. At one batch size both agree."""
     slo_tpot: float | None = None
     """Seconds per output token and request that must not be exceeded where a draft length can help it."""
     max_tokens_in_flight: int | None = None
@@ -63,7 +66,7 @@ class PlanOptions:
     context_tokens: float | None = None
     """Context tokens of a sequence, for ``kv_capacity_tokens``."""
     batch_weights: Mapping[int, float] | None = None
-    """Share of the tokens made at each batch size, ``None`` for equal shares of the batches known."""
+    """Share of engine time at each batch size, ``None`` for equal shares of the batch sizes known."""
     without: frozenset[str] = field(default_factory=frozenset)
     """Post-processors that are switched off, by name."""
 

@@ -64,6 +64,16 @@ def _lacking_proof(table: GoodputTable, options: PlanOptions) -> Floats:
     return lacking
 
 
+def _not_paying(table: GoodputTable, options: PlanOptions) -> Bools:
+    """Return ``(nb, nk)``: drafts whose gain over none, where that is known, is below ``min_gain``."""
+    if "confidence" in options.without or table.zero_column is None:
+        return np.zeros(table.log_mean.shape, dtype=np.bool_)
+    gain, _ = table.gain_over_none()
+    known = np.isfinite(gain) & table.supported[:, table.zero_column, None]
+    below: Bools = known & (gain < math.log1p(options.min_gain) - 1e-12) & (table.draft_lens > 0)
+    return below
+
+
 def _at(values: Bools, choice: Ints) -> Bools:
     """Return the value of each row at its chosen column."""
     return values[np.arange(choice.size), choice]
@@ -72,6 +82,8 @@ def _at(values: Bools, choice: Ints) -> Bools:
 def tie(proposal: Proposal, options: PlanOptions) -> Proposal:
     """Among cells within ``tie`` of their best, take a table that does not rise, then the shortest drafts."""
     sets = within_tie(proposal.table.log_mean, proposal.eligible, options.tie)
+    paying = sets & ~_not_paying(proposal.table, options)
+    sets = np.where(paying.any(axis=1, keepdims=True), paying, sets)
     sets[proposal.unproven] = proposal.ties[proposal.unproven]
     text = (
         f"within {options.tie:.1%} of the best, as others are: the shortest such draft "
@@ -126,13 +138,11 @@ def _shortfall_penalty(proposal: Proposal, options: PlanOptions) -> Floats:
     loss = np.where(proposal.eligible, means[rows, best][:, None] - means, np.inf)
     sd = np.stack([table.difference_sd(np.full(rows.size, k), best) for k in range(loss.shape[1])], axis=1)
     shortfall = np.maximum(loss + math.log1p(-options.tie), 0.0) / np.maximum(sd, LEAST_SD)
-    gain, _ = table.gain_over_none()
     price = np.maximum(_lacking_proof(table, options), 0.0)
     shortfall = np.where(proposal.unproven[:, None] & proposal.eligible, price, shortfall)
-    losing = np.isfinite(gain) & (gain < math.log1p(options.min_gain)) & (table.draft_lens > 0)
-    shortfall[losing] = np.inf
-    unproven = np.flatnonzero(proposal.unproven)
-    shortfall[unproven, proposal.choice[unproven]] = 0.0
+    kept = proposal.choice[:, None] == np.arange(table.draft_lens.size)
+    shortfall[_not_paying(table, options) & ~kept] = np.inf
+    shortfall[proposal.unproven[:, None] & kept] = 0.0
     penalty: Floats = 0.5 * shortfall**2 * _octaves(table.batches)[:, None]
     return penalty
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def row_weights(table: GoodputTable, options: PlanOptions) -> Floats:
-    """Return the share of tokens of each row, ``(nb,)``, summing to 1.
+    """Return what each row counts, ``(nb,)``, summing to 1.
 
-    A given batch size counts for the row nearest to it by ratio.
+    Shares of engine time by batch size; a given batch size counts for the row nearest to it by ratio.
+    With objective ``latency`` a second counts for every request that waits through it.
     """
     shares = np.zeros(table.batches.size)
     if options.batch_weights is None:
@@ -31,29 +32,26 @@ def row_weights(table: GoodputTable, options: PlanOptions) -> Floats:
         logs = np.log(table.batches)
         for batch, share in options.batch_weights.items():
             shares[np.argmin(np.abs(logs - math.log(max(1, batch))))] += share
+    if options.objective == "latency":
+        shares = shares * table.batches
     normalised: Floats = shares / shares.sum()
     return normalised
 
 
-def mean_cost(weights: Floats, log_speed: Floats) -> Floats:
-    """Return seconds per token averaged over batch sizes, for log speeds ``(nb, ...)``.
+def relative_cost(proposal: Proposal, options: PlanOptions, log_speed: Floats) -> Floats:
+    """Return the time for the same tokens over that of the best cells, for log speeds ``(nd, ...)``.
 
-    Seconds per token add up over tokens, tokens per second do not.
-    """
-    cost: Floats = np.asarray(np.tensordot(weights, np.exp(-log_speed), axes=1))
-    return cost
-
-
-def cost_weights(proposal: Proposal, options: PlanOptions) -> Floats:
-    """Return what a second per token of each decided row counts.
-
-    With objective ``latency`` a token counts its user's wait, batch / speed, else the engine's time.
+    ``nd`` rows are those decided. Time adds up over tokens, tokens per second do not; and a second at
+    batch 1 counts as much as one at batch 256, although it makes fewer tokens.
     """
     decided = proposal.choice != UNDECIDED
-    weights: Floats = row_weights(proposal.table, options)[decided]
-    if options.objective == "latency":
-        weights = weights * proposal.table.batches[decided]
-    return weights
+    weights = row_weights(proposal.table, options)[decided]
+    if not weights.any():  # all the time is spent at batch sizes about which nothing is known
+        weights = np.ones_like(weights)
+    reference = np.where(proposal.eligible, proposal.table.log_mean, -np.inf)[decided].max(axis=1)
+    extra = reference.reshape(-1, *[1] * (log_speed.ndim - 1)) - log_speed
+    cost: Floats = np.asarray(np.tensordot(weights, np.exp(extra), axes=1)) / weights.sum()
+    return cost
 
 
 def best_constant(proposal: Proposal, options: PlanOptions) -> int | NotEnoughData:
@@ -66,7 +64,7 @@ def best_constant(proposal: Proposal, options: PlanOptions) -> int | NotEnoughDa
     if not usable.size:
         return NotEnoughData("no draft length is known at every batch size", have=0, need=1)
     speeds = proposal.table.log_mean[np.ix_(decided, usable)]
-    return int(usable[np.argmin(mean_cost(cost_weights(proposal, options), speeds))])
+    return int(usable[np.argmin(relative_cost(proposal, options, speeds))])
 
 
 def mode(proposal: Proposal, options: PlanOptions) -> Proposal:
@@ -81,11 +79,11 @@ def mode(proposal: Proposal, options: PlanOptions) -> Proposal:
     constant = best_constant(proposal, options)
     if isinstance(constant, NotEnoughData):
         return proposal
-    weights, speeds = cost_weights(proposal, options), proposal.table.log_mean[decided]
+    speeds = proposal.table.log_mean[decided]
     scheduled = speeds[np.arange(decided.size), proposal.choice[decided]]
-    alone = mean_cost(weights, speeds[:, constant])
-    gross = float(alone / mean_cost(weights, scheduled)) - 1
-    net = float(alone / mean_cost(weights, scheduled + factor[decided])) - 1
+    alone = relative_cost(proposal, options, speeds[:, constant])
+    gross = float(alone / relative_cost(proposal, options, scheduled)) - 1
+    net = float(alone / relative_cost(proposal, options, scheduled + factor[decided])) - 1
     draft_len = int(proposal.table.draft_lens[constant])
     if net >= options.tie:
         text = f"a schedule still pays after what its graph mode costs: {net:+.1%} over constant {draft_len}"
@@ -122,6 +120,8 @@ def merge(proposal: Proposal, options: PlanOptions) -> Proposal:
             for other in _neighbours(runs, place)
         ]
         cost, first, last, other = min(costs)
+        if math.isinf(cost):
+            break
         choice[rows[first:last]] = choice[rows[other]]
         worst = max(worst, cost)
     if np.array_equal(choice, proposal.choice):

@@ -36,12 +36,13 @@ def floor(proposal: Proposal, options: PlanOptions) -> Proposal:
     return proposal.restrict(keep, "floor", f"draft lengths below the floor {options.floor} are ruled out")
 
 
-def support(proposal: Proposal, _: PlanOptions) -> Proposal:
-    """Close extrapolated cells whose lower bound does not beat the best supported one.
+def support(proposal: Proposal, options: PlanOptions) -> Proposal:
+    """Close cells that nothing measured stands behind.
 
-    What was never measured is not chosen by accident: it is probed on purpose, or its whole interval
-    lies above what is known. At a batch size where nothing is supported, the draft lengths that are
-    supported elsewhere stay open, with their wide intervals.
+    A draft length that never ran is closed everywhere: it is probed on purpose, not adopted, unless
+    ``allow_unmeasured`` says otherwise. One that ran, but not near this batch size, stays open where the
+    lower end of its interval beats the best supported cell. At a batch size where nothing is supported,
+    what is supported elsewhere stays open with its wide intervals.
     """
     table = proposal.table
     solid = proposal.eligible & table.supported
@@ -49,15 +50,14 @@ def support(proposal: Proposal, _: PlanOptions) -> Proposal:
     backed = best != UNDECIDED
     column = np.where(backed, best, 0)
     reference = table.log_mean[np.arange(best.size), column]
+    ran = table.supported.any(axis=0)
     keep = table.supported.copy()
-    for place in range(table.draft_lens.size):
+    for place in np.flatnonzero(ran | options.allow_unmeasured).tolist():
         sd = table.difference_sd(np.full(best.size, place), column)
         keep[:, place] |= backed & (table.log_mean[:, place] - Z95 * sd > reference)
-    keep[~backed] = table.supported.any(axis=0)
+    keep[~backed] = ran
     return proposal.restrict(
-        keep,
-        "support",
-        "draft lengths beyond the evidence are left out: their interval reaches below the best known",
+        keep, "support", "draft lengths beyond the evidence are left out: probe them before they are used"
     )
 
 
