@@ -72,6 +72,7 @@ def make_windows(
     prompt: Floats | None = None,
     context: Floats | None = None,
     emitted: Floats | None = None,
+    steps: float | None = None,
     engine: str = "e0",
     fingerprint: Fingerprint = ENGINE,
     start: float = START,
@@ -85,30 +86,33 @@ def make_windows(
         prompt: (n,) prompt tokens computed per step.
         context: (n,) tokens in the KV cache; untold if None.
         emitted: (n,) tokens emitted per second; untold if None.
+        steps: steps of every window, whose length then follows; 15 s of steps if None.
         engine: name of the engine.
         fingerprint: what it is.
         start: unix seconds of the first window.
     """
-    windows = []
     prompts = np.zeros(len(batch)) if prompt is None else prompt
-    for i, (b, k, t, p) in enumerate(zip(batch, draft_len, seconds, prompts, strict=True)):
-        steps = WINDOW_SECONDS / t
+    lengths = np.full(len(batch), WINDOW_SECONDS) if steps is None else steps * np.asarray(seconds)
+    ends = start + np.cumsum(lengths)
+    windows = []
+    for i, (b, k, t) in enumerate(zip(batch, draft_len, seconds, strict=True)):
+        length, end = float(lengths[i]), float(ends[i])
+        count = length / t
         counts = Counts(
-            steps=steps,
-            request_steps=b * steps,
-            request_step_seconds=b * WINDOW_SECONDS,
-            drafts=b * steps if k else 0.0,
-            draft_tokens=b * steps * k,
-            prompt_tokens=p * steps,
-            emitted=None if emitted is None else float(emitted[i]) * WINDOW_SECONDS,
+            steps=count,
+            request_steps=b * count,
+            request_step_seconds=b * length,
+            drafts=b * count if k else 0.0,
+            draft_tokens=b * count * k,
+            prompt_tokens=prompts[i] * count,
+            emitted=None if emitted is None else float(emitted[i]) * length,
         )
-        at = start + i * WINDOW_SECONDS
         windows.append(
             Window(
                 pool="p",
                 engine=engine,
-                start=at,
-                end=at + WINDOW_SECONDS,
+                start=end - length,
+                end=end,
                 state=WindowState.GOOD,
                 reason="",
                 counts=counts,

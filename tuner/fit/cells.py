@@ -40,6 +40,8 @@ MAX_GAP = 4.0
 SAME_BATCH = 0.15
 """Largest relative distance of a window's batch from its block's mean, twice that for tokens in flight
 and context, which waves of prompts move. A curve bends by less than a thousandth over 15 %."""
+SAME_MIX = 0.25
+"""Largest distance of mean draft lengths inside a block of mixed windows."""
 PURE_SHARE = 0.95
 """Least share of drafting request steps for a window to count as wholly at its draft length."""
 OPTIONAL_DRAFTERS = ("ngram", "suffix")
@@ -112,28 +114,32 @@ def usable_draft_len(window: Window) -> float | str:
     """Return the draft length that a window stands for, or the reason why it stands for none.
 
     A window over two neighbouring draft lengths stands for its mean, since a cost that is a function
-    of whole K is interpolated between neighbours; any other mix is refused.
+    of whole K is interpolated between neighbours, and so does one of a drafter that is silent at will,
+    whose own cost is next to nothing (0.6 % of a verify pass, SpecDecode-Bench predictor.py). Any other
+    mix is refused.
     """
     mean = window.draft_len
     if mean is None:
         return "draft tokens or request steps untold"
+    optional = window.fingerprint.method.startswith(OPTIONAL_DRAFTERS)
     if window.draft_lens is None:
-        return "mix of unknown draft lengths"
+        return mean if optional else "mix of unknown draft lengths"
     if not window.draft_lens:
         return 0.0 if mean == 0 else "drafts counted at draft length 0"
     low, high = min(window.draft_lens), max(window.draft_lens)
     if high - low > 1:
         return "mix of draft lengths that are no neighbours"
-    return _drafting_len(window, mean, low, high)
+    return _drafting_len(window, (low, high), optional=optional)
 
 
-def _drafting_len(window: Window, mean: float, low: int, high: int) -> float | str:
+def _drafting_len(window: Window, lens: tuple[int, int], *, optional: bool) -> float | str:
     """Return the draft length of a window that drafted ``low`` or ``high`` tokens, and maybe none."""
-    counts = window.counts
+    counts, mean, (low, high) = window.counts, window.draft_len, lens
+    assert mean is not None
     drafting = 1.0
     if counts.drafts is not None and counts.request_steps:
         drafting = counts.drafts / counts.request_steps
-    if high == low and window.fingerprint.method.startswith(OPTIONAL_DRAFTERS):
+    if high == low and optional:
         return float(low)
     if drafting < PURE_SHARE or mean < PURE_SHARE * low:
         return mean if (low, high) == (1, 1) else "mix of draft lengths 0 and above"
@@ -199,7 +205,7 @@ def _blocks(rows: Sequence[_Row]) -> list[list[_Row]]:
 def _continues(block: Sequence[_Row], row: _Row) -> bool:
     """Tell whether a window belongs to the block before it."""
     first, last = block[0], block[-1]
-    if (row.engine, row.draft_len) != (first.engine, first.draft_len):
+    if row.engine != first.engine or not _same_draft_len(row.draft_len, first.draft_len):
         return False
     if row.start - last.end > MAX_GAP * (last.end - last.start):
         return False
@@ -212,6 +218,12 @@ def _continues(block: Sequence[_Row], row: _Row) -> bool:
         and abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
         and not far
     )
+
+
+def _same_draft_len(one: float, other: float) -> bool:
+    """Tell whether two windows ran one draft length, or mixed the same neighbours much alike."""
+    mixed = one % 1 > 0 and other % 1 > 0 and one // 1 == other // 1
+    return one == other or (mixed and abs(one - other) <= SAME_MIX)
 
 
 def _spread_within(blocks: Sequence[Sequence[_Row]]) -> tuple[float, set[int]]:
@@ -251,10 +263,12 @@ def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[st
         ]
         return np.asarray(np.array(sums, dtype=np.float64) / steps)
 
+    draft_len = mean([[row.draft_len for row in block] for block in blocks])
+    whole = np.array([block[0].draft_len % 1 == 0 for block in blocks], dtype=np.bool_)
     runs = np.array([1 + sum(b.start - a.end > CONTIGUOUS for a, b in pairwise(block)) for block in blocks])
     return Cells(
         engine=tuple(block[0].engine for block in blocks),
-        draft_len=np.array([block[0].draft_len for block in blocks], dtype=np.float64),
+        draft_len=np.where(whole, [block[0].draft_len for block in blocks], draft_len),
         batch=mean([[row.batch for row in block] for block in blocks]),
         tokens=mean([[row.tokens for row in block] for block in blocks]),
         context=mean([[row.context for row in block] for block in blocks]),
