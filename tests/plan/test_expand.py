@@ -120,6 +120,23 @@ def test_edges_without_evidence_are_named(
     assert {finding.code for finding in findings} == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"max_tokens_in_flight": 60}, [[1, 20, 2], [21, 30, 1], [31, 64, 0]]),
+        ({"kv_capacity_tokens": 1000.0, "context_tokens": 37.0}, [[1, 25, 2], [26, 64, 0]]),
+        ({"kv_capacity_tokens": 1000.0, "context_tokens": 21.0}, [[1, 41, 2], [42, 43, 1], [44, 64, 0]]),
+    ],
+)
+def test_limits_hold_between_and_beyond_the_measured(
+    options: dict[str, float], rows: list[list[int]]
+) -> None:
+    """2 is best wherever it was measured; where it breaks a limit the longest draft that keeps it runs."""
+    proposal = proposal_of(table_of([[100, 150, 200], [200, 300, 400]], batches=(4, 8)))
+    schedule, _ = expand(proposal, PlanOptions(max_batch=64, **options))  # type: ignore[arg-type]  # by name
+    assert schedule.as_lists() == rows
+
+
 def test_extend_carries_or_cuts() -> None:
     """A schedule is carried on to a larger engine and cut for a smaller one."""
     schedule = Schedule.from_ranges([[1, 4, 3], [5, 16, 1]])

@@ -54,9 +54,42 @@ def expand(proposal: Proposal, options: PlanOptions) -> tuple[Schedule, tuple[Fi
         if here.column != there.column and last >= first:
             ranges.append([first, last, int(lens[here.column])])
             first = last + 1
-    largest = int(proposal.table.batches[-1])
-    ranges.append([first, largest, int(lens[points[-1].column])])
-    return _fit(ranges, options.max_batch or largest), _edge_findings(proposal, options, decided)
+    last = options.max_batch or int(proposal.table.batches[-1])
+    ranges.append([first, max(last, first), int(lens[points[-1].column])])
+    open_lens = lens[proposal.eligible.any(axis=0)].tolist()
+    return _fit(_within_limits(ranges, open_lens, options), last), _edge_findings(proposal, options)
+
+
+def _within_limits(ranges: list[list[int]], lens: list[int], options: PlanOptions) -> list[list[int]]:
+    """Shorten drafts where a range runs past what may be in flight or fits into the KV cache.
+
+    Cells were checked at the batch sizes of the table; between and beyond them the limits hold too,
+    down to the shortest draft that is open.
+    """
+    rows: list[list[int]] = []
+    for first, last, draft_len in ranges:
+        start, k = first, draft_len
+        while start <= last:
+            end = last if k == lens[0] else min(last, _largest_batch(k, options))
+            if end >= start:
+                rows.append([start, end, k])
+                start = end + 1
+            k = max((shorter for shorter in lens if shorter < k), default=k)
+    return rows
+
+
+def _largest_batch(draft_len: int, options: PlanOptions) -> int:
+    """Return the largest batch size at which a draft length keeps the options' limits."""
+    caps = [np.iinfo(np.int64).max]
+    if options.max_tokens_in_flight is not None and "tokens_in_flight" not in options.without:
+        caps.append(options.max_tokens_in_flight // (draft_len + 1))
+    if (
+        options.kv_capacity_tokens is not None
+        and options.context_tokens is not None
+        and "kv_headroom" not in options.without
+    ):
+        caps.append(math.floor(options.kv_capacity_tokens / (options.context_tokens + draft_len + 1)))
+    return int(min(caps))
 
 
 def extend(schedule: Schedule, max_batch: int) -> Schedule:
@@ -81,7 +114,8 @@ def _fit(ranges: list[list[int]], max_batch: int) -> Schedule:
 def _points(proposal: Proposal, options: PlanOptions, decided: Ints) -> list[_Point]:
     """Return the decided rows, and points between those that lie far apart and differ."""
     table = proposal.table
-    utility = np.where(proposal.eligible, table.log_mean, -np.inf)
+    usable = table.trusted & proposal.eligible.any(axis=0)  # a limit at one end need not hold in between
+    utility = np.where(usable, table.log_mean, -np.inf)
     if table.zero_column is not None and "confidence" not in options.without:
         utility[:, table.zero_column] += math.log1p(options.min_gain)  # what speculation must clear
     known = [
@@ -140,12 +174,13 @@ def _share(here: _Point, there: _Point, tie: float) -> float:
     return 0.5
 
 
-def _edge_findings(proposal: Proposal, options: PlanOptions, decided: Ints) -> tuple[Finding, ...]:
+def _edge_findings(proposal: Proposal, options: PlanOptions) -> tuple[Finding, ...]:
     """Say which batch sizes have a draft length that no evidence stands behind."""
     table, found = proposal.table, []
     subject = table.subject
     undecided = table.batches[proposal.choice == UNDECIDED].tolist()
-    smallest, largest = int(table.batches[decided[0]]), int(table.batches[-1])
+    backed = np.flatnonzero(table.supported.any(axis=1))
+    smallest, largest = int(table.batches[backed[0]]), int(table.batches[backed[-1]])
     if undecided:
         message = (
             f"batch {listed(undecided)} has no two draft lengths to compare: the choice of its neighbour "

@@ -126,7 +126,7 @@ def _headline(proposal: Proposal, row: int, draft_len: int) -> str:
 def _gain(proposal: Proposal, row: int, draft_len: int, gains: tuple[Floats, Floats]) -> str:
     """Return the gain over no speculation of what runs, or of the best draft where none runs."""
     table, zero = proposal.table, proposal.table.zero_column
-    if zero is None or not table.supported[row, zero]:
+    if zero is None or not table.trusted[row, zero]:
         return ""
     column = int(np.searchsorted(table.draft_lens, draft_len))
     who = ""

@@ -119,6 +119,14 @@ class GoodputTable:
         return self.states >= CellState.INTERPOLATED
 
     @property
+    def trusted(self) -> Bools:
+        """``(nb, nk)``: supported, or, at a batch size without any support, supported at another one."""
+        supported = self.supported
+        bare = ~np.any(supported, axis=1, keepdims=True)
+        trusted: Bools = supported | (bare & np.any(supported, axis=0, keepdims=True) & self.known)
+        return trusted
+
+    @property
     def log_sd(self) -> Floats:
         """``(nb, nk)`` standard deviation of log tokens per second."""
         variances: Floats = np.diagonal(self.log_cov, axis1=1, axis2=2)

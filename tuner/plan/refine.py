@@ -36,7 +36,7 @@ def confidence(proposal: Proposal, options: PlanOptions) -> Proposal:
     """
     table, zero = proposal.table, proposal.table.zero_column
     decided = proposal.choice != UNDECIDED
-    baseline = decided & (table.supported[:, zero] if zero is not None else False)
+    baseline = decided & (table.trusted[:, zero] if zero is not None else False)
     proposal = _note_missing_baseline(proposal, decided & ~baseline)
     if zero is None or not baseline.any():
         return proposal
@@ -69,7 +69,7 @@ def _not_paying(table: GoodputTable, options: PlanOptions) -> Bools:
     if "confidence" in options.without or table.zero_column is None:
         return np.zeros(table.log_mean.shape, dtype=np.bool_)
     gain, _ = table.gain_over_none()
-    known = np.isfinite(gain) & table.supported[:, table.zero_column, None]
+    known = np.isfinite(gain) & table.trusted[:, table.zero_column, None]
     below: Bools = known & (gain < math.log1p(options.min_gain) - 1e-12) & (table.draft_lens > 0)
     return below
 
