@@ -48,8 +48,8 @@ class Size:
 SIZES = (
     Size(300, 2, 15, 4, 30),
     Size(3_000, 4, 25, 8, 60),
-    Size(30_000, 8, 62, 20, 150),
-    Size(300_000, 16, 187, 40, 400),
+    Size(30_000, 8, 94, 20, 150),
+    Size(300_000, 16, 469, 100, 400),
 )
 
 SPREAD = 12.0
@@ -126,32 +126,13 @@ def _mixed(size: Size) -> Iterator[Case]:
 
 def _confounded(size: Size) -> Iterator[Case]:
     quiet = max(1, size.slots // 3)
-    for lens in ((4, 1), (1, 4), (4, 2)):
-        for other, word in ((CHAT, "chat"), (PROSE, "prose")):
-            world = _world(
-                size,
-                size.short,
-                traffic=CODE,
-                other=other,
-                quiet_slots=quiet,
-                draft_lens=lens,
-                plan="by_window",
-                dwell_steps=4,
-            )
-            yield Case(
-                f"K={lens[0]} code, K={lens[1]} {word}, by window | {size.drafts}", world, confounded=True
-            )
-        world = _world(
-            size,
-            4,
-            traffic=CODE,
-            other=CHAT,
-            quiet_slots=quiet,
-            draft_lens=lens,
-            plan="mixed",
-            dwell_steps=16,
-            window_steps=2 * size.window_steps,
-        )
+    by_window = {"traffic": CODE, "quiet_slots": quiet, "plan": "by_window", "dwell_steps": 4}
+    for lens, other, word in (((4, 1), CHAT, "chat"), ((1, 4), CHAT, "chat"), ((4, 2), PROSE, "prose")):
+        world = _world(size, size.short, other=other, draft_lens=lens, **by_window)
+        yield Case(f"K={lens[0]} code, K={lens[1]} {word}, by window | {size.drafts}", world, confounded=True)
+    in_window = {**by_window, "plan": "mixed", "dwell_steps": 16, "window_steps": 2 * size.window_steps}
+    for lens in ((4, 2), (2, 4)):
+        world = _world(size, 4, other=CHAT, draft_lens=lens, **in_window)
         yield Case(f"K={lens[0]} code, K={lens[1]} chat, in a window | {size.drafts}", world, confounded=True)
 
 

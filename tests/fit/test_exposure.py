@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.fit.counting import pure, window, with_counts
-from tuner.fit.exposure import Basis, build_exposure, impossible, proposals_are_optional
+from tuner.fit.exposure import Basis, build_exposure, proposals_are_optional
+from tuner.fit.plausibility import impossible
 from tuner.fleet import WindowState
 
 

@@ -19,7 +19,8 @@ from tuner.fit.alpha import fit_alpha
 from tuner.fit.bursts import leave_out_bursts
 from tuner.fit.dispersion import default_dispersion
 from tuner.fit.emitted import EmittedAt, length_histogram, measure_emitted, trimmed_share
-from tuner.fit.exposure import build_exposure, proposals_are_optional, quarantine_finding
+from tuner.fit.exposure import build_exposure, proposals_are_optional
+from tuner.fit.plausibility import quarantine_finding
 from tuner.fleet import POOLED_ROUTE, Estimate, Finding, NotEnoughData
 from tuner.theory.acceptance import expected_tokens_geometric, solve_alpha
 
@@ -193,7 +194,7 @@ def fit_acceptance(
     """
     chosen = [window for window in windows if route in (POOLED_ROUTE, window.route)]
     whole = build_exposure(chosen)
-    findings = list(quarantine_finding(whole, pool))
+    findings = list(quarantine_finding(whole.quarantined, pool))
     if float(whole.drafts.sum()) < MIN_DRAFTS:
         return NotEnoughData("too few drafts in good windows", float(whole.drafts.sum()), MIN_DRAFTS)
     table, burst = leave_out_bursts(whole, pool)

@@ -27,6 +27,10 @@ MAX_BLOCKS = 32
 """Longer blocks are cleaner clusters, more blocks estimate the variance better: at 32 the t quantile is
 2.04 against 1.96 at infinity, so a finer cut could win 4 % of an interval at most."""
 
+SKEWNESS_ALLOWANCE = 1.04
+"""Factor on the between-block variance. Sums over blocks with a few dozen unequal requests are not normal:
+t intervals cover 94.8 % of simulated truths with 25 blocks where 95 % are promised; 2 % of width repair it."""
+
 MIN_BLOCKS = 8
 """Fewer blocks than this cannot carry a variance estimate alone: at 7 degrees of freedom the estimated
 standard error itself is off by a quarter (one sigma)."""
@@ -117,8 +121,9 @@ def assign_blocks(
     """
     index = np.full(len(engine), -1, dtype=np.int64)
     span = float(seconds[members].sum())
-    if span <= 0:
-        return Blocks(index, 0, math.inf)
+    if span <= 0:  # windows without length: nothing tells them apart
+        index[members] = 0
+        return Blocks(index, 1, math.inf)
     need = max(BLOCK_DURATIONS * (request_seconds or 0.0), span / MAX_BLOCKS)
     need *= 1 - 1e-9  # windows of equal length must not miss the target by a rounding error
     block, filled, first, current = -1, math.inf, 0, -1
@@ -200,7 +205,7 @@ def ratio_spread(
         raw = (PRIOR_DEGREES * prior_dispersion + degrees * raw) / (PRIOR_DEGREES + degrees)
         degrees += PRIOR_DEGREES
     # The floor of independent trials is known, not estimated: it needs no t quantile.
-    variance = max(1.0, raw * t_inflation(degrees)) * floor / total**2
+    variance = max(1.0, SKEWNESS_ALLOWANCE * raw * t_inflation(degrees)) * floor / total**2
     return RatioSpread(ratio, variance, max(1.0, raw), degrees, count)
 
 

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.fleet import Finding, Window, WindowState
+from tuner.fit.plausibility import MIX_TOLERANCE, impossible
+from tuner.fleet import Window, WindowState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,19 +37,16 @@ if TYPE_CHECKING:
     from tuner.fit.arrays import FloatArray, IntArray
     from tuner.fleet import Counts
 
-MIX_TOLERANCE = 0.02
-"""Relative slack of draft tokens per draft. Engines subtract draft tokens that a grammar made invalid, so
-a window at K=4 may read 3.95; 2 % lets that pass, while mixing in 3 % of drafts at K=1 (3.91) does not."""
-
-COUNT_SLACK = 0.5
-"""Counts are whole numbers, so two that should agree may differ by rounding only: half a token."""
-
 OPTIONAL_METHODS = ("ngram", "suffix", "prompt_lookup", "lookahead")
 """Drafters that stay silent when nothing matches; their draft-token counters may hold padding."""
 
 SILENT_SHARE = 0.9
 """Fewer drafts than this share of request steps, with a draft length that is no whole number, is a drafter
 that proposes when it pleases. Drafters that always propose read 1.00 (0.99 with a preemption)."""
+
+
+TWO = 2
+"""Draft lengths that two totals, drafts and draft tokens, can pin."""
 
 
 class Basis(IntEnum):
@@ -131,109 +129,116 @@ def build_exposure(windows: Sequence[Window]) -> ExposureTable:
 
 
 def _table(usable: list[Window], quarantined: tuple[tuple[Window, str], ...]) -> ExposureTable:
-    depth = max((_depth(window) for window in usable), default=0)
-    shape = (len(usable), depth)
-    exposed, accepted, share = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    basis = np.zeros(shape, dtype=np.int64)
-    draft_len = np.zeros(len(usable), dtype=np.int64)
+    depth = max((_depth(window) for window in usable), default=1)
     numbers: dict[str, int] = {}
-    engine = np.array([numbers.setdefault(window.engine, len(numbers)) for window in usable], dtype=np.int64)
-    for row, window in enumerate(usable):
-        if window.counts.joint:
-            draft_len[row] = _fill_joint(window, exposed[row], accepted[row], basis[row], share[row])
-        else:
-            draft_len[row] = _fill_counters(window, exposed[row], accepted[row], basis[row], share[row])
+    rows = [_from_joint(w, depth) if w.counts.joint else _from_counters(w, depth) for w in usable]
+    shape = (len(usable), depth)
     return ExposureTable(
         windows=tuple(usable),
-        engine=engine,
-        seconds=np.array([window.end - window.start for window in usable]),
-        drafts=np.array([drafts_of(window.counts) for window in usable]),
-        exposed=exposed,
-        accepted=accepted,
-        basis=basis,
-        share=share,
-        draft_len=draft_len,
+        engine=np.array([numbers.setdefault(w.engine, len(numbers)) for w in usable], dtype=np.int64),
+        seconds=np.array([w.end - w.start for w in usable], dtype=np.float64),
+        drafts=np.array([drafts_of(w.counts) for w in usable], dtype=np.float64),
+        exposed=np.array([row.exposed for row in rows], dtype=np.float64).reshape(shape),
+        accepted=np.array([row.accepted for row in rows], dtype=np.float64).reshape(shape),
+        basis=np.array([row.basis for row in rows], dtype=np.int64).reshape(shape),
+        share=np.array([row.share for row in rows], dtype=np.float64).reshape(shape),
+        draft_len=np.array([row.draft_len for row in rows], dtype=np.int64),
         quarantined=quarantined,
     )
 
 
-def drafts_of(counts: Counts) -> float:
-    """Return the request steps that verified a draft, 0 where the engine does not tell."""
-    if counts.drafts is None and counts.joint:
-        return float(sum(counts.joint.values()))
-    return counts.drafts or 0.0
+@dataclass(slots=True)
+class _Row:
+    """One window, positions 0 to depth - 1. Plain lists: numpy costs 1 us an element at this size."""
+
+    exposed: list[float]
+    accepted: list[float]
+    basis: list[int]
+    share: list[float]
+    draft_len: int
+
+
+def _empty(depth: int) -> _Row:
+    return _Row([0.0] * depth, [0.0] * depth, [Basis.NONE] * depth, [0.0] * depth, 0)
 
 
 def _depth(window: Window) -> int:
     counts = window.counts
-    by_joint = max((drafted for drafted, _ in counts.joint), default=0)
     return max(
-        by_joint,
+        1,
         len(counts.accepted_by_position),
         len(counts.exposed_by_position),
-        *(window.draft_lens or (0,)),
+        max((drafted for drafted, _ in counts.joint), default=0),
+        max(window.draft_lens, default=0) if window.draft_lens else 0,
     )
 
 
-def _fill_joint(
-    window: Window, exposed: FloatArray, accepted: FloatArray, basis: IntArray, share: FloatArray
-) -> int:
-    """Exact exposure from n[d][a]; returns the draft length if there is one only."""
-    joint = window.counts.joint
-    total = sum(joint.values())
-    for (drafted, taken), count in joint.items():
-        share[:drafted] += count / total
-        exposed[: min(drafted, taken + 1)] += count
-        accepted[:taken] += count
-    basis[exposed > 0] = Basis.DIRECT
-    lengths = {drafted for (drafted, _), count in joint.items() if count > 0}
-    return lengths.pop() if len(lengths) == 1 else 0
+def _from_joint(window: Window, depth: int) -> _Row:
+    """Exact exposure from n[d][a]."""
+    row = _empty(depth)
+    total = drafts_of(window.counts)
+    lengths = set()
+    for (drafted, taken), count in window.counts.joint.items():
+        if drafted == 0 or count == 0:
+            continue
+        lengths.add(drafted)
+        for position in range(drafted):
+            row.share[position] += count / total
+            if position <= taken:
+                row.exposed[position] += count
+                row.basis[position] = Basis.DIRECT
+            if position < taken:
+                row.accepted[position] += count
+    row.draft_len = lengths.pop() if len(lengths) == 1 else 0
+    return row
 
 
-def _fill_counters(
-    window: Window, exposed: FloatArray, accepted: FloatArray, basis: IntArray, share: FloatArray
-) -> int:
-    """Exposure from counters by the draft lengths in use; returns the draft length if there is one only."""
+def _from_counters(window: Window, depth: int) -> _Row:
+    """Exposure from counters, by the draft lengths in use."""
     counts = window.counts
     drafts = drafts_of(counts)
-    lengths = _lengths(window)
-    _fill_share(lengths, counts, share)
+    lengths = _lengths(window, drafts)
+    row = _empty(depth)
+    row.share = _shares(lengths, counts, drafts, depth)
+    row.draft_len = lengths[0] if len(lengths) == 1 else 0
     taken = counts.accepted_by_position
     if counts.exposed_by_position:
-        width = len(counts.exposed_by_position)
-        exposed[:width] = counts.exposed_by_position
-        accepted[: len(taken)] = taken
-        basis[exposed > 0] = Basis.DIRECT
-    elif not taken:
-        # Totals only: one position if one was proposed, else the sum over positions and nothing else.
-        if lengths == (1,) and counts.accepted is not None:
-            exposed[0], accepted[0], basis[0] = drafts, counts.accepted, Basis.DIRECT
-        else:
-            basis[: max(lengths, default=len(basis))] = Basis.CENSORED
-    else:
-        reached = np.zeros(len(exposed))
-        reached[0] = drafts
-        reached[1 : len(taken)] = taken[:-1]
-        last = max(lengths) if lengths else len(taken)
-        for position in range(min(last, len(taken))):
-            here = _basis(position, lengths)
-            basis[position] = here
-            if here is not Basis.CENSORED:
-                weight = share[position] if here is Basis.SOLVED else 1.0
-                exposed[position] = weight * reached[position]
-                accepted[position] = taken[position]
-    return lengths[0] if len(lengths) == 1 else 0
+        for position, exposed in enumerate(counts.exposed_by_position):
+            if exposed > 0:
+                row.exposed[position] = exposed
+                row.accepted[position] = taken[position] if position < len(taken) else 0.0
+                row.basis[position] = Basis.DIRECT
+    elif taken:
+        _by_reach(row, drafts, taken, lengths)
+    elif lengths == (1,) and counts.accepted is not None:
+        row.exposed[0], row.accepted[0], row.basis[0] = drafts, counts.accepted, Basis.DIRECT
+    else:  # totals only: the sum over positions and nothing else
+        for position in range(max(lengths, default=depth)):
+            row.basis[position] = Basis.CENSORED
+    return row
 
 
-def _lengths(window: Window) -> tuple[int, ...]:
+def _by_reach(row: _Row, drafts: float, taken: tuple[float, ...], lengths: tuple[int, ...]) -> None:
+    """A position is reached by what its predecessor accepted, and exposed if it was proposed as well."""
+    reached = drafts
+    for position, count in enumerate(taken[: lengths[-1]] if lengths else taken):
+        basis = _basis(position, lengths)
+        weight = row.share[position] if basis is Basis.SOLVED else 1.0
+        if basis is Basis.CENSORED:
+            row.basis[position] = basis
+        elif weight > 0:
+            row.exposed[position], row.accepted[position] = weight * reached, count
+            row.basis[position] = basis
+        reached = count
+
+
+def _lengths(window: Window, drafts: float) -> tuple[int, ...]:
     """Draft lengths in use, ascending; empty where they are not known or the draft tokens contradict them."""
     lengths = tuple(sorted(length for length in window.draft_lens or () if length > 0))
-    counts = window.counts
-    if len(lengths) == 1 and counts.draft_tokens is not None:
-        mean = counts.draft_tokens / drafts_of(counts)
-        if mean < lengths[0] * (1 - MIX_TOLERANCE):
-            return ()  # shorter drafts than the one length: some steps proposed fewer, how many is not told
-    if len(lengths) > 1 and counts.draft_tokens is None:
+    tokens = window.counts.draft_tokens
+    if len(lengths) == 1 and tokens is not None and tokens / drafts < lengths[0] * (1 - MIX_TOLERANCE):
+        return ()  # some steps proposed fewer than the one length, and how many is not told
+    if len(lengths) > 1 and tokens is None:
         return ()
     return lengths
 
@@ -246,71 +251,29 @@ def _basis(position: int, lengths: tuple[int, ...]) -> Basis:
         return Basis.CENSORED
     if position not in lengths:
         return Basis.DIRECT
-    return Basis.SOLVED if len(lengths) == 2 else Basis.CENSORED  # noqa: PLR2004 - two totals pin two lengths
+    return Basis.SOLVED if len(lengths) == TWO else Basis.CENSORED
 
 
-def _fill_share(lengths: tuple[int, ...], counts: Counts, share: FloatArray) -> None:
-    """Share of drafts that went beyond each position, where the draft lengths tell it."""
-    share[:] = math.nan
-    share[0] = 1.0
+def _shares(lengths: tuple[int, ...], counts: Counts, drafts: float, depth: int) -> list[float]:
+    """Share of drafts that went beyond each position, NaN where the draft lengths do not tell it."""
     if not lengths:
-        return
-    share[: lengths[0]] = 1.0
-    share[lengths[-1] :] = 0.0
-    if len(lengths) == 2 and counts.draft_tokens is not None:  # noqa: PLR2004 - two totals pin two lengths
+        return [1.0, *[math.nan] * (depth - 1)]
+    between = math.nan
+    if len(lengths) == TWO and counts.draft_tokens is not None:
         first, last = lengths
-        share[first:last] = (counts.draft_tokens / drafts_of(counts) - first) / (last - first)
+        # Tokens a grammar made invalid may put the mean a little below the shorter length.
+        between = min(1.0, max(0.0, (counts.draft_tokens / drafts - first) / (last - first)))
+    return [
+        1.0 if position < lengths[0] else 0.0 if position >= lengths[-1] else between
+        for position in range(depth)
+    ]
 
 
-def impossible(window: Window) -> str:
-    """Name what cannot be in the counts of a window, or return an empty string.
-
-    Numbers are checked as they are; nothing is rounded into the possible.
-    """
-    counts = window.counts
-    numbers = (counts.drafts, counts.draft_tokens, counts.accepted, counts.request_steps, counts.emitted)
-    by_position = (*counts.accepted_by_position, *counts.exposed_by_position, *counts.joint.values())
-    if any(not math.isfinite(x) or x < 0 for x in (*(y for y in numbers if y is not None), *by_position)):
-        return "a count is negative or not finite"
-    drafts = drafts_of(counts)
-    if drafts == 0:
-        return "accepted tokens without a draft" if (counts.accepted or 0) > COUNT_SLACK else ""
-    return _impossible_totals(window, drafts) or _impossible_positions(window, drafts)
-
-
-def _impossible_totals(window: Window, drafts: float) -> str:
-    counts = window.counts
-    if counts.draft_tokens is not None:
-        if (counts.accepted or 0.0) > counts.draft_tokens + COUNT_SLACK:
-            return f"{counts.accepted:g} tokens accepted of {counts.draft_tokens:g} drafted"
-        mean = counts.draft_tokens / drafts
-        lengths = [length for length in window.draft_lens or () if length > 0]
-        low = min(lengths) if len(lengths) > 1 else 1
-        high = max(lengths, default=math.inf)
-        if not low * (1 - MIX_TOLERANCE) <= mean <= high * (1 + MIX_TOLERANCE):
-            return f"{mean:.3g} draft tokens per draft, outside the draft lengths in use ({low} to {high:g})"
-    return ""
-
-
-def _impossible_positions(window: Window, drafts: float) -> str:
-    counts = window.counts
-    taken = counts.accepted_by_position
-    if not taken:
-        return ""
-    before = drafts
-    for position, count in enumerate(taken):
-        if count > before + COUNT_SLACK:
-            return f"position {position} accepted {count:g} times, reached {before:g} times"
-        before = count
-    if counts.accepted is not None and abs(sum(taken) - counts.accepted) > COUNT_SLACK:
-        return f"positions add up to {sum(taken):g} accepted tokens, the total says {counts.accepted:g}"
-    for position, (count, exposed) in enumerate(zip(taken, counts.exposed_by_position, strict=False)):
-        if count > exposed + COUNT_SLACK:
-            return f"position {position} accepted {count:g} times, proposed {exposed:g} times"
-    longest = max(window.draft_lens, default=0) if window.draft_lens else len(taken)
-    if any(count > COUNT_SLACK for count in taken[longest:]):
-        return f"tokens accepted beyond the longest draft length in use, {longest}"
-    return ""
+def drafts_of(counts: Counts) -> float:
+    """Return the request steps that verified a draft, 0 where the engine does not tell."""
+    if counts.joint:
+        return float(sum(count for (drafted, _), count in counts.joint.items() if drafted > 0))
+    return counts.drafts or 0.0
 
 
 def proposals_are_optional(table: ExposureTable, method: str) -> bool:
@@ -330,20 +293,3 @@ def proposals_are_optional(table: ExposureTable, method: str) -> bool:
         fractional = abs(mean - round(mean)) > MIX_TOLERANCE
         silent += bool(drafts < SILENT_SHARE * counts.request_steps and fractional)
     return 2 * silent > len(table.windows)
-
-
-def quarantine_finding(table: ExposureTable, pool: str) -> tuple[Finding, ...]:
-    """Return one finding for all quarantined windows, or none."""
-    if not table.quarantined:
-        return ()
-    window, fault = table.quarantined[0]
-    return (
-        Finding(
-            code="impossible_counts",
-            severity="warning",
-            message=f"{len(table.quarantined)} windows with impossible counts were left out of the "
-            f"acceptance fit, the first: {fault}. Check that a scrape reads one engine only.",
-            subject={"pool": pool},
-            evidence={"windows": len(table.quarantined), "engine": window.engine, "start": window.start},
-        ),
-    )
