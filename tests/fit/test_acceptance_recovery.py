@@ -105,3 +105,21 @@ def test_three_lengths_are_never_read_low() -> None:
         found = fit(evidence.windows(rep)).positions
         assert [one.state for one in found] == ["measured", "censored", "censored", "measured"]
         assert (found[1].low, found[1].high) == (0.0, 1.0)
+
+
+def test_bench_breaks_when_a_bound_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench's verdict follows its bounds: what 80-100 % holds, 101 % does not."""
+    from bench.recovery import acceptance as bench
+
+    monkeypatch.setenv("TUNER_BENCH_COMMIT", "0" * 40)
+    monkeypatch.setattr(bench, "LOWER", 0.8)  # 40 repetitions are sure to 4 %
+    monkeypatch.setattr(bench, "UPPER", 1.0)
+    case = bench.Case("easy", World(drafts=1500, window_steps=10, request_steps=3.0))
+    row = bench.judge(case, 40)
+    assert row["broken"] == []
+    assert all(rate >= bench.LOWER for rate in row["covered"])
+    monkeypatch.setattr(bench, "LOWER", 1.01)
+    assert bench.judge(case, 40)["broken"] == [0, 1, 2, 3]
+    monkeypatch.setattr(bench, "cases", lambda: iter([case]))
+    monkeypatch.setattr("sys.argv", ["acceptance", "--repetitions", "5"])
+    assert bench.main() == 1

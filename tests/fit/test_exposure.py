@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fit.counting import pure, window, with_counts
 from tuner.fit.exposure import Basis, build_exposure, proposals_are_optional
@@ -150,3 +152,32 @@ def test_optional_proposals(tokens: float, request_steps: float, method: str, op
         for i in range(4)
     ]
     assert proposals_are_optional(build_exposure(windows), method) is optional
+
+
+@given(st.lists(st.integers(0, 500), min_size=2, max_size=8).filter(any))
+def test_pure_counters_and_joint_counts_agree(histogram: list[int]) -> None:
+    """Whatever was accepted at one K, counters by position and n[K][a] give the same exposures."""
+    draft_len = len(histogram) - 1
+    taken = [float(sum(histogram[i + 1 :])) for i in range(draft_len)]
+    joint = {(draft_len, a): float(count) for a, count in enumerate(histogram)}
+    by_counters = build_exposure([window(sum(histogram), taken, {draft_len})])
+    by_joint = build_exposure([window(sum(histogram), taken, None, joint=joint)])
+    assert np.array_equal(by_counters.exposed, by_joint.exposed)
+    assert np.array_equal(by_counters.accepted, by_joint.accepted)
+    assert by_counters.draft_len.tolist() == by_joint.draft_len.tolist()
+
+
+def test_steps_without_a_proposal_are_no_drafts() -> None:
+    """n[0][0] counts steps at K=0: they neither expose a position nor change the shares."""
+    table = build_exposure([window(100, [], None, joint={(0, 0): 900.0, (2, 1): 60.0, (2, 0): 40.0})])
+    assert table.drafts.tolist() == [100]
+    assert table.exposed.tolist() == [[100, 60]]
+    assert table.share.tolist() == [[1.0, 1.0]]
+    assert table.draft_len.tolist() == [2]
+
+
+def test_totals_of_an_unknown_mix_expose_nothing() -> None:
+    """Drafts and accepted tokens alone, with no draft length told, identify no position and do not crash."""
+    table = build_exposure([window(100, [], None, accepted=150.0)])
+    assert table.exposed.tolist() == [[0.0]]
+    assert table.basis.tolist() == [[Basis.CENSORED]]

@@ -29,7 +29,7 @@ MAX_BLOCKS = 32
 
 SKEWNESS_ALLOWANCE = 1.04
 """Factor on the between-block variance. Sums over blocks with a few dozen unequal requests are not normal:
-t intervals cover 94.8 % of simulated truths with 25 blocks where 95 % are promised; 2 % of width repair it."""
+t intervals cover 94.8 % of simulated truths with 25 blocks for 95 % promised; 2 % of width repair it."""
 
 MIN_BLOCKS = 8
 """Fewer blocks than this cannot carry a variance estimate alone: at 7 degrees of freedom the estimated
