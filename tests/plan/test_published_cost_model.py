@@ -89,7 +89,7 @@ def golden_inputs(route: str) -> GoodputTable:
 
 @pytest.mark.parametrize("route", BENCH["golden"])
 def test_golden_table_of_best_draft_lengths(route: str) -> None:
-    """T19: best K by batch, and its gain over none, come out of coefficients, acceptance and contexts."""
+    """Best K by batch, and its gain over none, come out of coefficients, acceptance and contexts."""
     golden = BENCH["golden"][route]
     table = golden_inputs(route)
     best = table.draft_lens[table.log_mean.argmax(axis=1)].tolist()
@@ -101,7 +101,7 @@ def test_golden_table_of_best_draft_lengths(route: str) -> None:
 
 @pytest.mark.parametrize("route", BENCH["golden"])
 def test_golden_table_under_the_default_options(route: str) -> None:
-    """T19: the defaults give up at most 1 % per cell, and take 0 where the gain is under 3 %."""
+    """The defaults give up at most 1 % per cell, and take 0 where the gain is under 3 %."""
     golden = BENCH["golden"][route]
     table = golden_inputs(route)
     runs = list(chosen(plan(table, PlanOptions(max_batch=512))).values())
@@ -114,13 +114,13 @@ def test_golden_table_under_the_default_options(route: str) -> None:
 
 
 def test_route_decides_between_two_and_none_on_the_same_hardware() -> None:
-    """T19: at batch 256 EAGLE on cnn runs 2 and n-gram on gsm8k runs 0."""
+    """At batch 256 EAGLE on cnn runs 2 and n-gram on gsm8k runs 0."""
     runs = {route: chosen(plan(golden_inputs(route), EXACT))[256] for route in ("eagle cnn", "ngram gsm8k")}
     assert runs == {"eagle cnn": 2, "ngram gsm8k": 0}
 
 
 def test_steps_without_speculation_agree_with_another_measurement() -> None:
-    """T19 against T9: the cost line puts a step at batch 1 at 7.11 ms; 7.07 was measured elsewhere."""
+    """The cost line puts a step at batch 1 at 7.11 ms; 7.07 was measured elsewhere."""
     table = golden_inputs("eagle gsm8k")
     assert 1000 / table.interval(0, 0)[0] == pytest.approx(7.11, abs=0.015)
 
@@ -146,7 +146,7 @@ def route_fit(route: str, draft_lens: Sequence[int]) -> tuple[AcceptanceFit, Goo
 
 @pytest.mark.parametrize("route", ROUTES["acceptance_length"])
 def test_acceptance_at_one_says_little_of_seven(route: str) -> None:
-    """T18: the geometric series of the acceptance at K=1 is 21-29 % high at K=7; what is said is wide."""
+    """The geometric series of the acceptance at K=1 is 21-29 % high at K=7; what is said is wide."""
     acceptance, _ = route_fit(route, [0, 1])
     actual, extrapolated = ROUTES["acceptance_length"][route][-1], ROUTES["extrapolated_from_one"][route]
     assert 1.2 < extrapolated / actual < 1.3
@@ -158,7 +158,7 @@ def test_acceptance_at_one_says_little_of_seven(route: str) -> None:
 
 @pytest.mark.parametrize("route", ROUTES["acceptance_length"])
 def test_unmeasured_draft_lengths_are_not_climbed_to(route: str) -> None:
-    """T18, B37: from K=0 and 1 alone the schedule stays at 1, and says that 2 to 7 never ran."""
+    """From K=0 and 1 alone the schedule stays at 1, and says that 2 to 7 never ran."""
     _, table = route_fit(route, [0, 1])
     planned = plan(table)
     assert set(chosen(planned).values()) <= {0, 1}

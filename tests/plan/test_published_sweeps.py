@@ -15,7 +15,7 @@ SWEEPS = published("published_sweeps")
 
 
 def test_near_flat_optimum_gives_a_table_that_does_not_rise() -> None:
-    """T1: 4,4,4,4,3,3,2 is within 1 % of the best everywhere and never rises; argmax jumps."""
+    """4,4,4,4,3,3,2 is within 1 % of the best everywhere and never rises; argmax jumps."""
     data = SWEEPS["sglang_autospec"]
     planned = plan_rows(grid_rows(data["batches"], data["tokens_per_second"]))
     assert list(chosen(planned).values()) == [4, 4, 4, 4, 3, 3, 2]
@@ -27,7 +27,7 @@ def test_near_flat_optimum_gives_a_table_that_does_not_rise() -> None:
 
 
 def test_near_flat_optimum_without_the_tie_rule_chatters() -> None:
-    """T1: the strict best is 4,4,3,4,4,3,2 (the first of equals), which rises between batch 4 and 8."""
+    """The strict best is 4,4,3,4,4,3,2 (the first of equals), which rises between batch 4 and 8."""
     data = SWEEPS["sglang_autospec"]
     rows = grid_rows(data["batches"], data["tokens_per_second"])
     planned = plan_rows(rows, without=frozenset({"tie", "monotone"}))
@@ -35,7 +35,7 @@ def test_near_flat_optimum_without_the_tie_rule_chatters() -> None:
 
 
 def test_thresholds_lie_where_the_lines_cross_or_halfway() -> None:
-    """T1: 3 and 4 tie at batch 8 to 16, so 4 ends at 11 = sqrt(8*16); 3 and 2 cross between 32 and 64."""
+    """3 and 4 tie at batch 8 to 16, so 4 ends at 11 = sqrt(8*16); 3 and 2 cross between 32 and 64."""
     data = SWEEPS["sglang_autospec"]
     planned = plan_rows(grid_rows(data["batches"], data["tokens_per_second"]))
     assert isinstance(planned.schedule, Schedule)
@@ -46,7 +46,7 @@ def test_thresholds_lie_where_the_lines_cross_or_halfway() -> None:
 
 
 def test_ceiling_of_acceptance_is_no_fault() -> None:
-    """T3: 2.00 tokens a step at K=1 is the ceiling, not an impossible number; K=7 is the fastest."""
+    """2.00 tokens a step at K=1 is the ceiling, not an impossible number; K=7 is the fastest."""
     data = SWEEPS["sglang_adaptive_high"]
     rows = [
         SweepRow(1, k, speed, acceptance_length=data["acceptance_length"].get(k))
@@ -58,7 +58,7 @@ def test_ceiling_of_acceptance_is_no_fault() -> None:
 
 
 def test_longest_accepted_is_not_fastest() -> None:
-    """T4: K=3 is chosen, not 7 with its higher acceptance length; the best constant leaves 3.0 %."""
+    """K=3 is chosen, not 7 with its higher acceptance length; the best constant leaves 3.0 %."""
     data = SWEEPS["sglang_glm_mtp"]
     rows = [*rows_at(2, data["tokens_per_second"]), SweepRow(2, None, data["adaptive"], "schedule")]
     planned = plan_rows(rows)
@@ -71,7 +71,7 @@ def test_longest_accepted_is_not_fastest() -> None:
 
 
 def test_throughput_collapses_at_flat_acceptance() -> None:
-    """T7: at concurrency 256 every fixed length loses to none by 26-53 %, so 0, whatever the adaptive arm."""
+    """At concurrency 256 every fixed length loses to none by 26-53 %, so 0, whatever the adaptive arm."""
     data = SWEEPS["vllm_deepseek_v4"]
     fixed = {k: data["none"] * (1 + loss) for k, loss in data["relative_to_none"].items()}
     rows = [
@@ -83,7 +83,7 @@ def test_throughput_collapses_at_flat_acceptance() -> None:
 
 
 def test_survival_adds_up_to_the_acceptance_length() -> None:
-    """T8: 1 + the sum of the survivals is the published 4.35; acceptance given reached rises .71 to .88."""
+    """1 + the sum of the survivals is the published 4.35; acceptance given reached rises .71 to .88."""
     data = SWEEPS["vllm_dspark"]
     survival = [percent / 100 for percent in data["fixed_survival"]]
     hazards = hazards_from_survival(survival)
@@ -94,7 +94,7 @@ def test_survival_adds_up_to_the_acceptance_length() -> None:
 
 
 def test_one_constant_arm_beside_an_adaptive_one_is_no_schedule() -> None:
-    """T8: fixed 16 and an adaptive arm 2.8 times as fast leave nothing to choose: null, and a finding."""
+    """Fixed 16 and an adaptive arm 2.8 times as fast leave nothing to choose: null, and a finding."""
     data = SWEEPS["vllm_dspark"]
     rows = [
         SweepRow(64, data["fixed_draft_len"], data["fixed"], acceptance_length=4.35),
@@ -108,7 +108,7 @@ def test_one_constant_arm_beside_an_adaptive_one_is_no_schedule() -> None:
 
 @pytest.mark.parametrize("drafter", ["eagle1", "eagle3"])
 def test_step_time_is_a_line_in_the_draft_length(drafter: str) -> None:
-    """T9: TPOT x acceptance length is 7.69 + 0.740 K and 8.35 + 1.016 K ms; best K 3 and 4."""
+    """TPOT x acceptance length is 7.69 + 0.740 K and 8.35 + 1.016 K ms; best K 3 and 4."""
     data = SWEEPS["vllm_llama_eagle"]
     own = data[drafter]
     rows = [
@@ -127,13 +127,13 @@ def test_step_time_is_a_line_in_the_draft_length(drafter: str) -> None:
 
 
 def test_more_accepted_and_slower() -> None:
-    """T10: K=2 beats 4 and 7 at batch 1; the smaller draft is kept within a tie."""
+    """K=2 beats 4 and 7 at batch 1; the smaller draft is kept within a tie."""
     data = SWEEPS["vllm_llama_h100"]
     assert chosen(plan_rows(rows_at(1, data["tokens_per_second"]))) == {1: data["best_draft_len"]}
 
 
 def test_table_below_its_own_arms_is_a_cost_of_the_mode() -> None:
-    """T13: a batch table slower than both of its constant arms is a finding; the arms choose K=0."""
+    """A batch table slower than both of its constant arms is a finding; the arms choose K=0."""
     data = SWEEPS["vllm_gemma_context"]
     rows = [
         row
@@ -152,7 +152,7 @@ def test_table_below_its_own_arms_is_a_cost_of_the_mode() -> None:
 
 
 def test_draft_length_that_hardly_matters_stays_short() -> None:
-    """T24: suffix drafts of 5 and 12 are equal within 1 %: 5 everywhere."""
+    """Suffix drafts of 5 and 12 are equal within 1 %: 5 everywhere."""
     data = SWEEPS["vllm_suffix"]
     speeds = {
         k: [1000 * batch / tpot for batch, tpot in zip(data["batches"], tpots, strict=True)]
