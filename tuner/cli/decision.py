@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.output import print_table
+from tuner.cli.plan_text import print_findings, print_plan
 from tuner.cycle import count_states
 from tuner.fit.crossover import Crossover
 from tuner.fit.step_time import StepTimeFit
-from tuner.fleet import Estimate, NotEnoughData, Schedule, WindowState
+from tuner.fleet import Estimate, NotEnoughData, WindowState
 from tuner.plan.planner import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tuner.cycle import Decision, PoolDecision
     from tuner.fit.acceptance import AcceptanceFit
-    from tuner.fleet import Finding
-    from tuner.plan.explain import Explanation
 
 MILLISECONDS = 1000.0
 
@@ -29,7 +26,7 @@ def print_decision(decision: Decision) -> None:
     """Print every pool, then the findings that belong to none."""
     for pool in decision.pools:
         _print_pool(pool)
-    _print_findings(decision.findings)
+    print_findings(decision.findings)
 
 
 def _print_pool(decision: PoolDecision) -> None:
@@ -38,7 +35,7 @@ def _print_pool(decision: PoolDecision) -> None:
     _print_acceptance(decision.acceptance)
     _print_step_time(decision)
     _print_plan(decision)
-    _print_findings(decision.findings)
+    print_findings(decision.findings)
 
 
 def _print_windows(decision: PoolDecision) -> None:
@@ -102,49 +99,9 @@ def _print_step_time(decision: PoolDecision) -> None:
 
 
 def _print_plan(decision: PoolDecision) -> None:
-    """Print tokens per second by batch and draft length, the schedule, and what decided."""
-    plan = decision.plan
-    if not isinstance(plan, Plan) or not isinstance(plan.schedule, Schedule):
-        click.echo(f"\nschedule: none, {decision.schedule}")
-        return
-    entries = plan.explain
-    lens = sorted({choice.draft_len for entry in entries for choice in entry.choices})
-    rows = [_speeds(entry, lens) for entry in entries]
+    """Print the plan, or why there is none."""
     click.echo("")
-    print_table(
-        ["batch", *(f"K={k}" for k in lens)],
-        rows,
-        title="tokens per second predicted at each batch size measured (* runs, ? not measured)",
-    )
-    click.echo("")
-    print_table(
-        ["requests in the step", "draft length"],
-        [[f"{first} to {last}", str(k)] for first, last, k in plan.schedule.ranges],
-        title="schedule",
-    )
-    click.echo("\nwhy")
-    for entry in entries:
-        click.echo(f"  batch {entry.batch}: {entry.why}")
-
-
-def _speeds(entry: Explanation, lens: list[int]) -> list[str]:
-    by_len = {choice.draft_len: choice for choice in entry.choices}
-    cells = [str(entry.batch)]
-    for k in lens:
-        choice = by_len.get(k)
-        if choice is None:
-            cells.append("-")
-            continue
-        mark = "*" if k == entry.draft_len else ""
-        cells.append(f"{mark}{choice.tokens_per_second:.1f}{'?' if choice.state == 'extrapolated' else ''}")
-    return cells
-
-
-def _print_findings(findings: Iterable[Finding]) -> None:
-    """Print each finding with its severity and code."""
-    listed = list(findings)
-    if not listed:
-        return
-    click.echo("\nfindings")
-    for finding in listed:
-        click.echo(f"  {finding.severity} {finding.code}: {finding.message}")
+    if isinstance(decision.plan, Plan):
+        print_plan(decision.plan)
+    else:
+        click.echo(f"no schedule: {decision.plan}")

@@ -18,6 +18,9 @@ else:  # generic since click 8.4, the range starts below
 LARGEST = 1e24
 """Largest rate or count taken for real, far above any machine, far below where products overflow."""
 
+LONGEST_DRAFT = 1024
+"""Longest draft length taken for real; the longest published drafts have about 30 tokens."""
+
 
 class Number(_FloatParam):
     """A number such as ``70e9``, ``70B`` or ``0.1`` within bounds."""

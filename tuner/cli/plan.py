@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tuner._exceptions import InputError
-from tuner.cli.output import print_json, print_table
+from tuner.cli.output import print_json
+from tuner.cli.parameters import LONGEST_DRAFT, Number, NumberList
+from tuner.cli.schedules import read_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tuner.fleet import Finding, Schedule
-    from tuner.plan.explain import Explanation
-    from tuner.plan.planner import Plan
+    from collections.abc import Callable, Mapping
 
 MAX_BYTES = 256 * 2**20
 """Largest sweep read: two million rows of 128 characters."""
@@ -45,6 +42,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
             "--allowed",
             "--allowed-draft-lens",
             "allowed",
+            type=NumberList(Number(0, LONGEST_DRAFT, whole=True)),
             metavar="K,K,...",
             help="Draft lengths the engine can run; all of the sweep by default.",
         ),
@@ -83,6 +81,7 @@ def plan(*, sweep: str, as_json: bool, context_mix: str | None, **given: Any) ->
     Says per batch size what each draft length yields, what decided, and what is not known. Nothing is
     claimed beyond what was measured without a finding that says so.
     """
+    from tuner.cli.plan_text import print_findings, print_plan
     from tuner.observe.sweep import read_sweep
     from tuner.plan.planner import plan as make_plan
     from tuner.plan.sweep import from_sweep
@@ -96,7 +95,8 @@ def plan(*, sweep: str, as_json: bool, context_mix: str | None, **given: Any) ->
     if as_json:
         print_json({**planned.as_dict(), "findings": [finding.as_dict() for finding in findings]})
     else:
-        _print(planned, findings)
+        print_plan(planned)
+        print_findings(findings)
 
 
 def _plan_options(given: Mapping[str, Any]) -> Any:  # noqa: ANN401  # PlanOptions is imported with the verb
@@ -106,22 +106,15 @@ def _plan_options(given: Mapping[str, Any]) -> Any:  # noqa: ANN401  # PlanOptio
     values = {name: value for name, value in given.items() if value is not None}
     values["without"] = frozenset(values.pop("without", ()))
     if "allowed" in values:
-        values["allowed_draft_lens"] = _whole_numbers("--allowed", values.pop("allowed"))
+        values["allowed_draft_lens"] = frozenset(values.pop("allowed"))
     if "slo_tpot_ms" in values:
         values["slo_tpot"] = values.pop("slo_tpot_ms") / 1e3
     if "batch_weights" in values:
         shares = _shares("--batch-weights", values["batch_weights"])
         values["batch_weights"] = {round(batch): share for batch, share in shares.items()}
     if "active" in values:
-        values["active"] = _schedule(values["active"])
+        values["active"] = read_schedule(values["active"], "--active")
     return PlanOptions(**values)
-
-
-def _whole_numbers(option: str, text: str) -> frozenset[int]:
-    try:
-        return frozenset(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"{option}: {text!r} is not a list of whole numbers such as 0,1,2,4") from None
 
 
 def _shares(option: str, text: str) -> dict[float, float]:
@@ -136,18 +129,6 @@ def _shares(option: str, text: str) -> dict[float, float]:
     return shares
 
 
-def _schedule(text: str) -> Schedule:
-    """Read a schedule from a JSON literal or a file that holds one."""
-    from tuner.fleet import Schedule
-
-    literal = text if text.lstrip().startswith("[") else _read(text).decode("utf-8", errors="replace")
-    try:
-        ranges = json.loads(literal)
-        return Schedule.from_ranges(ranges)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"--active: not a schedule such as [[1,8,4],[9,64,2]]: {error}") from None
-
-
 def _read(path: str) -> bytes:
     """Return the bytes of a file, or of stdin for ``-``."""
     try:
@@ -160,48 +141,3 @@ def _read(path: str) -> bytes:
     if len(data) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES // 2**20} MiB: average repeats first")
     return data
-
-
-def _print(planned: Plan, findings: Sequence[Finding]) -> None:
-    """Print speeds by batch and draft length, the schedule, the reasons and the findings."""
-    from tuner.fleet import Schedule
-
-    schedule = planned.schedule
-    if isinstance(schedule, Schedule):
-        entries = planned.explain
-        lens = sorted({choice.draft_len for entry in entries for choice in entry.choices})
-        print_table(
-            ["batch", *(f"K={draft_len}" for draft_len in lens), "runs"],
-            [_speeds(entry, lens) for entry in entries],
-            title="tokens per second (* best, ~ filled between measurements, - not known)",
-        )
-        click.echo("")
-        print_table(
-            ["batch size", "draft length"],
-            [[f"{first} to {last}", str(draft_len)] for first, last, draft_len in schedule.ranges],
-            title=f"schedule {json.dumps(schedule.as_lists(), separators=(',', ':'))}",
-        )
-        click.echo("\nwhy")
-        for entry in entries:
-            click.echo(f"  batch {entry.batch}: {entry.why}")
-    else:
-        click.echo(f"no schedule: {schedule}")
-    if findings:
-        click.echo("\nfindings")
-    for finding in findings:
-        click.echo(f"  {finding.severity} {finding.code}: {finding.message}")
-
-
-def _speeds(entry: Explanation, lens: Sequence[int]) -> list[str]:
-    """Return one row of the table of speeds."""
-    by_len = {choice.draft_len: choice for choice in entry.choices}
-    best = max(entry.choices, key=lambda choice: choice.tokens_per_second, default=None)
-    cells = [str(entry.batch)]
-    for draft_len in lens:
-        choice = by_len.get(draft_len)
-        if choice is None:
-            cells.append("-")
-            continue
-        marks = ("*" if choice is best else "") + ("" if choice.state == "measured" else "~")
-        cells.append(f"{marks}{choice.tokens_per_second:.5g}")
-    return [*cells, f"K={entry.draft_len}"]

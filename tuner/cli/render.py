@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tuner._exceptions import InputError, ScheduleError
+from tuner._exceptions import InputError
 from tuner.cli.output import print_json, print_table
-from tuner.cli.parameters import Number
+from tuner.cli.parameters import LONGEST_DRAFT, Number
+from tuner.cli.schedules import as_schedule, read_json
 
 if TYPE_CHECKING:
     from tuner.engines import Rendered
-    from tuner.fleet import Schedule
-
-LARGEST_SCHEDULE = 2**20
-"""Bytes of a schedule file; a table with a row per batch size up to a thousand has 20 kB."""
 
 
 @click.command()
@@ -33,7 +28,7 @@ LARGEST_SCHEDULE = 2**20
 )
 @click.option(
     "--max-draft-len",
-    type=Number(1, 1024, whole=True),
+    type=Number(1, LONGEST_DRAFT, whole=True),
     help="Largest draft length the engine is built for; needed unless --parse reads it.",
 )
 @click.option("--parse", is_flag=True, help="SCHEDULE is in the engine's dialect: say what would run.")
@@ -65,7 +60,7 @@ def render(
     from tuner.engines import get_engine
 
     target = get_engine(engine)
-    document = _read(schedule)
+    document = read_json(schedule, "schedule")
     if parse:
         answer = target.parse(
             document, max_batch=max_batch, max_draft_len=max_draft_len, version=engine_version
@@ -74,45 +69,12 @@ def render(
         raise InputError("--max-draft-len is missing: the largest draft length the engine is built for")
     else:
         answer = target.render(
-            _schedule(document), max_batch=max_batch, max_draft_len=max_draft_len, version=engine_version
+            as_schedule(document, "schedule", "to read an engine's dialect add --parse"),
+            max_batch=max_batch,
+            max_draft_len=max_draft_len,
+            version=engine_version,
         )
     _print(answer, parsed=parse, as_json=as_json)
-
-
-def _read(argument: str) -> object:
-    """Return the JSON that the argument is, names or points to."""
-    text = argument
-    if not argument.lstrip().startswith(("[", "{")):
-        try:
-            if argument == "-":
-                text = sys.stdin.buffer.read(LARGEST_SCHEDULE + 1).decode()
-            else:
-                with Path(argument).open("rb") as file:
-                    text = file.read(LARGEST_SCHEDULE + 1).decode()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise InputError(f"{argument}: {why}: give a JSON literal, a file or -") from None
-    if len(text) > LARGEST_SCHEDULE:
-        raise InputError(f"schedule is over {LARGEST_SCHEDULE} bytes: is this the right file?")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        where = f"line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(
-            f"schedule is not JSON ({where or 'cannot be read'}): give [[1,4,4],[5,64,2]]"
-        ) from None
-
-
-def _schedule(document: object) -> Schedule:
-    """Build a schedule from ``[[first, last, K], ...]``, bare or under ``schedule``."""
-    from tuner.fleet import Schedule
-
-    rows = document.get("schedule") if isinstance(document, dict) else document
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ScheduleError(
-            "schedule is not [[first, last, K], ...]: to read an engine's dialect add --parse"
-        )
-    return Schedule.from_ranges(rows)
 
 
 def _print(answer: Rendered, *, parsed: bool, as_json: bool) -> None:

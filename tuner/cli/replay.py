@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner._exceptions import InputError, RecordingError
+from tuner._exceptions import RecordingError
 from tuner.cli.output import print_json
-from tuner.fleet import Schedule
+from tuner.cli.parameters import LONGEST_DRAFT, Number, NumberList
+from tuner.cli.schedules import read_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +37,12 @@ Examples:
 )
 @click.option("--pool", help="Name of the pool; the model's name where not given.")
 @click.option("--max-batch", type=click.IntRange(1), help="Largest batch size of the schedule.")
-@click.option("--allowed-draft-lens", help="Draft lengths the engine can run, as in 0,1,2,4.")
+@click.option(
+    "--allowed-draft-lens",
+    type=NumberList(Number(0, LONGEST_DRAFT, whole=True)),
+    metavar="K,K,...",
+    help="Draft lengths the engine can run; those that ran by default.",
+)
 @click.option(
     "--schedule",
     "ran",
@@ -53,7 +59,7 @@ def replay(
     config_file: Path | None,
     pool: str | None,
     max_batch: int | None,
-    allowed_draft_lens: str | None,
+    allowed_draft_lens: tuple[int, ...] | None,
     ran: str | None,
     plot: Path | None,
     as_json: bool,
@@ -93,7 +99,7 @@ def _observe(path: Path, engine: str, pool: str | None, settings: PoolSettings, 
     from tuner.observe.recording import read_recording
     from tuner.observe.windows import build_windows
 
-    schedule = None if ran is None else parse_schedule(ran, "--schedule")
+    schedule = None if ran is None else read_schedule(ran, "--schedule")
     vocabulary = get_engine(engine).vocabulary
     recording = read_recording(path)
     scrapes = _with_progress(recording.scrapes(vocabulary.sample_names), len(recording))
@@ -111,25 +117,6 @@ def _with_progress(scrapes: Iterable[TimedScrape], total: int) -> Iterator[Timed
     from rich.progress import track
 
     yield from track(scrapes, "reading scrapes", total, console=Console(stderr=True), transient=True)
-
-
-def parse_schedule(text: str, where: str) -> Schedule:
-    """Read ``[[first, last, draft_len], ...]``.
-
-    Raises:
-        InputError: not JSON, or not a schedule.
-    """
-    import json
-
-    from tuner._exceptions import ScheduleError
-
-    try:
-        rows = json.loads(text)
-        if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-            raise InputError(f"{where}: give a list of ranges, as in [[1,8,4],[9,64,2]]")
-        return Schedule.from_ranges(rows)
-    except (ValueError, ScheduleError) as error:
-        raise InputError(f"{where}: {error}: give ranges as in [[1,8,4],[9,64,2]]") from None
 
 
 def _decide(seen: WindowSet, settings: PoolSettings, path: Path) -> Decision:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner._exceptions import InputError
 from tuner.cycle import PoolSettings
 from tuner.plan.options import PlanOptions
 
@@ -23,7 +22,10 @@ class NamedSettings(NamedTuple):
 
 
 def pool_settings(
-    config_file: Path | None, name: str | None, max_batch: int | None, allowed_draft_lens: str | None
+    config_file: Path | None,
+    name: str | None,
+    max_batch: int | None,
+    allowed_draft_lens: tuple[int, ...] | None,
 ) -> NamedSettings:
     """Return the settings of one pool; an option outvotes the file.
 
@@ -40,7 +42,7 @@ def pool_settings(
     if max_batch is not None:
         options = replace(options, max_batch=max_batch)
     if allowed_draft_lens is not None:
-        options = replace(options, allowed_draft_lens=_draft_lens(allowed_draft_lens))
+        options = replace(options, allowed_draft_lens=frozenset(allowed_draft_lens))
     return named._replace(pool=replace(named.pool, options=options))
 
 
@@ -75,13 +77,3 @@ def _sheet_crossover(pool: Pool) -> float | None:
     if model.moe_factor > 1.0:
         return None
     return crossover_tokens(pool.hardware.roofline(), model)
-
-
-def _draft_lens(text: str) -> frozenset[int]:
-    """Read ``0,1,2,4``."""
-    cells = [cell.strip() for cell in text.split(",")]
-    if not all(cell.isascii() and cell.isdigit() for cell in cells):
-        raise InputError(
-            f"--allowed-draft-lens {text!r}: give whole numbers separated by commas, as in 0,1,2,4"
-        )
-    return frozenset(int(cell) for cell in cells)
