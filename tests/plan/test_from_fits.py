@@ -137,14 +137,15 @@ def test_prefill_shortens_drafts() -> None:
     assert sum(heavy.values()) < sum(light.values())
 
 
-def test_draft_lengths_between_those_that_ran_are_interpolated() -> None:
-    """From 0, 2 and 4 the positions tell 1 and 3: supported, and measured only where it ran."""
+def test_draft_lengths_between_those_that_ran_are_shown_and_not_scheduled() -> None:
+    """From 0, 2 and 4 the positions tell 1 and 3, but nobody knows that the engine can run them."""
     table = fitted([0, 2, 4])
     row = table.batches.tolist().index(8)
     states = [CellState(int(state)) for state in table.states[row]]
     assert states[0] == states[2] == states[4] == CellState.MEASURED
-    assert states[1] == states[3] == CellState.INTERPOLATED
-    assert table.unknown == {}
+    assert states[1] == states[3] == CellState.EXTRAPOLATED
+    assert table.unknown == {1: "draft length 1 never ran", 3: "draft length 3 never ran"}
+    assert set(chosen(plan(table)).values()) <= {0, 2, 4}
 
 
 def test_b37_longer_drafts_than_ran_are_not_climbed_to() -> None:

@@ -98,6 +98,7 @@ def test_a_known_schedule_pins_the_mix(replayed: Replayed) -> None:
     document = replayed(lambda folder: _dynamic(world, folder), "--schedule", "[[1,8,4],[9,20,2],[21,64,1]]")
     positions = _positions(document)
     assert [p["state"] for p in positions] == ["measured"] * 4
+    assert {row[2] for row in document["schedule"]} <= {1, 2, 4}, "K=3 never ran"
     for position, value in zip(positions, truth, strict=True):
         assert position["low"] <= value <= position["high"]
 

@@ -116,7 +116,8 @@ def table_from_fits(
     longest = int(max(step_time.cells.draft_len.max(), max(acceptance.emitted, default=0)))
     lens = sorted({*range(longest + 1), *(options.allowed_draft_lens or ())})
     ratio = _prompt_tokens_per_output_token(windows)
-    states, unknown = _states(acceptance, step_time, batches, np.array(lens, dtype=np.int64), ratio)
+    unknown = _unknown(acceptance, step_time, lens, _ran(windows))
+    states = _states(acceptance, step_time, batches, np.array(lens, dtype=np.int64), ratio, unknown)
     table = from_fits(
         acceptance, step_time, batches.tolist(), lens, prompt_tokens_per_output_token=ratio, states=states
     )
@@ -163,20 +164,39 @@ def _prompt_tokens_per_output_token(windows: Sequence[Window]) -> float:
 
 
 def _states(
-    acceptance: AcceptanceFit, step_time: StepTimeFit, batches: Ints, lens: Ints, ratio: float
-) -> tuple[NDArray[np.int8], Mapping[int, str]]:
-    """Return what each cell rests on, and per draft length why it is not known."""
+    acceptance: AcceptanceFit,
+    step_time: StepTimeFit,
+    batches: Ints,
+    lens: Ints,
+    ratio: float,
+    unknown: Mapping[int, str],
+) -> NDArray[np.int8]:
+    """Return what each cell rests on."""
     emitted = np.array([_emitted_mean(acceptance, int(k)) for k in lens])
     grid_b, grid_k = batches[:, None].astype(np.float64), lens[None, :].astype(np.float64)
     prompt = grid_b * emitted[None, :] * ratio
     inside = ~step_time.extrapolating(grid_b, grid_k, prompt)
-    unknown = {int(k): why for k in lens if (why := _why_unknown(acceptance, step_time, int(k)))}
     inside &= np.array([int(k) not in unknown for k in lens])[None, :]
     measured: Bools = step_time.correction.measured(
         np.repeat(grid_b, lens.size), np.tile(lens.astype(np.float64), batches.size)
     ).reshape(inside.shape)
     states = np.where(inside, CellState.INTERPOLATED, CellState.EXTRAPOLATED)
-    return np.where(inside & measured, CellState.MEASURED, states).astype(np.int8), unknown
+    return np.where(inside & measured, CellState.MEASURED, states).astype(np.int8)
+
+
+def _ran(windows: Sequence[Window]) -> frozenset[int]:
+    """Return the draft lengths that good windows are known to have run."""
+    known = [w.draft_lens for w in windows if w.state is WindowState.GOOD and w.draft_lens is not None]
+    return frozenset(k for lens in known for k in lens or {0})
+
+
+def _unknown(
+    acceptance: AcceptanceFit, step_time: StepTimeFit, lens: Sequence[int], ran: frozenset[int]
+) -> dict[int, str]:
+    """Return per draft length why it is not known, for those that are not."""
+    reasons = {k: _why_unknown(acceptance, step_time, k) for k in lens}
+    reasons |= {k: f"draft length {k} never ran" for k, why in reasons.items() if not why and k not in ran}
+    return {k: why for k, why in reasons.items() if why}
 
 
 def _emitted_mean(acceptance: AcceptanceFit, draft_len: int) -> float:
