@@ -59,6 +59,18 @@ def test_a_single_window_is_a_weak_cliff_and_ordinary_growth_none() -> None:
     assert find_cliffs(build_cells(windows)) == ()
 
 
+def test_less_drafting_at_the_next_batch_is_no_cliff() -> None:
+    """From K = 4 to K = 0 at the next batch throughput may fall to two fifths, and not to a twelfth."""
+    for share, codes in ((0.4, []), (0.08, ["cliff"])):
+        windows = make_windows(
+            np.repeat([4.0, 5.0], 3),
+            np.repeat([4.0, 0.0], 3),
+            np.repeat([0.02, 0.02], 3),
+            emitted=np.repeat([500.0, share * 500.0], 3),
+        )
+        assert [f.code for f in find_cliffs(build_cells(windows))] == codes
+
+
 def _ratio_error(fit: StepTimeFit, world: World) -> float:
     """Return the largest error of a step's cost at K = 1 to 4 over that at K = 0."""
     lens, batches = np.arange(5.0), np.array([[2.0], [8.0], [40.0], [150.0]])

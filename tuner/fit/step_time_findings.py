@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CLIFF = 0.5
 """Share of the throughput at a smaller batch below which the next larger one is a cliff. A larger batch
 never halves throughput by its own cost: it would take a step four times as long for twice the tokens."""
+SAME_BATCH = 1.15
+"""Largest ratio of two batch sizes that are one load."""
 NEIGHBOURS = 2.0
 """Largest ratio of two batch sizes that are neighbours."""
 CONTEXT_CONFLICT = 1.25
@@ -33,7 +35,8 @@ def find_cliffs(cells: Cells) -> tuple[Finding, ...]:
     """Return a finding for each fall of throughput by more than half between neighbouring batches.
 
     Batches are compared at one draft length, and at the best draft length of each, where a schedule
-    changes it between them.
+    changes it between them. Going from K to a smaller K' may by itself cost (K + 1) / (K' + 1) at most,
+    which is no cliff.
     """
     groups = [group for group in group_cells(cells) if np.isfinite(cells.tokens_per_second[group]).all()]
     rows = [
@@ -50,7 +53,7 @@ def find_cliffs(cells: Cells) -> tuple[Finding, ...]:
         _fall_along([row for row in rows if row[1] == draft_len], found)
     best: list[tuple[float, float, float, int]] = []
     for row in sorted(rows):
-        if best and row[0] <= best[-1][0] * 1.1:
+        if best and row[0] <= SAME_BATCH * best[-1][0]:
             best[-1] = max(best[-1], row, key=lambda one: one[2])
         else:
             best.append(row)
@@ -64,7 +67,9 @@ def _fall_along(
     """Add a finding for each cliff along rows of batch, draft length, tokens/s and windows."""
     ordered = sorted(rows)
     for (batch, k, before, _), (next_batch, next_k, after, windows) in itertools.pairwise(ordered):
-        if next_batch > NEIGHBOURS * batch or after >= CLIFF * before or (batch, next_batch) in found:
+        fewer_drafts = min(1.0, (next_k + 1) / (k + 1))
+        falls = after < CLIFF * fewer_drafts * before
+        if not falls or next_batch > NEIGHBOURS * batch or (batch, next_batch) in found:
             continue
         found[batch, next_batch] = Finding(
             code="cliff",
