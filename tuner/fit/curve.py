@@ -32,8 +32,8 @@ MIN_INVERSE_P = 0.01
 """s = 1/p of the roofline: at p = 100 the knee lies 0.7 % above max(m, cN), below any noise seen."""
 MAX_INVERSE_P = 1.0
 STUDENT_DOF = 4.0
-"""Degrees of freedom of the robust loss: a cell 3 sigma off counts 0.38 of one that fits, one 10 sigma
-off 0.05; for Gaussian noise the loss costs 5-10 % of efficiency."""
+"""Degrees of freedom of the robust loss: a cell 3 sigma off counts 0.31 of one that fits, one 10 sigma
+off 0.04; for Gaussian noise the loss costs 8 % of efficiency."""
 OVERHEAD_PRIOR = 0.3
 """Prior sd of o/m, half-normal. A published fit of an H100 has 1.207 ms of overhead on 5.886 ms of
 weights (0.2, SpecDecode-Bench predictor.py). It counts like one cell and matters only where p near 1
