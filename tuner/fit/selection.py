@@ -50,8 +50,12 @@ class Selection:
 
     @property
     def excess_variance(self) -> float:
-        """What the difference may have done to the hazard, beyond noise, as a variance."""
-        return self.left_out**2 * max(0.0, self.difference**2 - self.error**2)
+        """What the difference may have done to the hazard, beyond noise, as a variance.
+
+        One squared error is what noise adds to the square of a difference, the second makes up for
+        cutting at 0: with no difference at all a quarter of a squared error remains on average.
+        """
+        return self.left_out**2 * max(0.0, self.difference**2 - 2.0 * self.error**2)
 
     def __str__(self) -> str:
         """Say the difference in words."""
