@@ -121,7 +121,7 @@ def _decide(
     findings = [*noticed, *changed]
     for fit in (acceptance, step_time):
         findings += () if isinstance(fit, NotEnoughData) else fit.findings
-    table = table_from_fits(acceptance, step_time, current, settings.options)
+    table = _table(acceptance, step_time, current, settings.options)
     if isinstance(table, NotEnoughData):
         return PoolDecision(pool, tuple(windows), acceptance, step_time, table, None, tuple(findings))
     planned = plan(table, settings.options)
@@ -129,6 +129,25 @@ def _decide(
     subject = {"pool": pool}
     named = tuple(replace(f, subject={**subject, **f.subject}) for f in findings)
     return PoolDecision(pool, tuple(windows), acceptance, step_time, planned, table, named)
+
+
+def _table(
+    acceptance: AcceptanceFit | NotEnoughData,
+    step_time: StepTimeFit | NotEnoughData,
+    windows: Sequence[Window],
+    options: PlanOptions,
+) -> GoodputTable | NotEnoughData:
+    """Return goodput by batch and draft length, or why draft lengths cannot be compared.
+
+    Where draft length followed acceptance, each K was seen on traffic of its own: a table would rank the
+    traffic, and send long drafts to requests that reject them.
+    """
+    if isinstance(acceptance, AcceptanceFit) and acceptance.selection is not None:
+        return NotEnoughData(
+            "draft lengths ran on traffic of different acceptance and cannot be compared (k_confounded): "
+            "hold what runs, and run each draft length at every batch size for a few minutes"
+        )
+    return table_from_fits(acceptance, step_time, windows, options)
 
 
 def _current(pool: str, windows: Sequence[Window]) -> tuple[list[Window], list[Finding]]:
@@ -142,17 +161,32 @@ def _current(pool: str, windows: Sequence[Window]) -> tuple[list[Window], list[F
     newest = max(groups, key=recency)
     if len(groups) == 1:
         return _since_shift(pool, groups[newest])
-    left_out = sum(len(group) for group in groups.values()) - len(groups[newest])
-    finding = Finding(
-        code="fingerprint_changed",
-        severity="info",
-        message=f"{len(groups)} set-ups of the engine are in the evidence: {left_out} windows of earlier "
-        "ones are left out, costs and acceptance are fitted afresh from the latest.",
-        subject={"pool": pool},
-        evidence={"current": newest.as_dict(), "windows_left_out": left_out},
-    )
+    finding = _several_fingerprints(pool, groups, newest)
     kept, shifted = _since_shift(pool, groups[newest])
     return kept, [finding, *shifted]
+
+
+def _several_fingerprints(
+    pool: str, groups: Mapping[Fingerprint, list[Window]], newest: Fingerprint
+) -> Finding:
+    """Say whose windows are left out, and whether they are of the past or of a neighbour that still runs."""
+    others = [window for fingerprint, group in groups.items() if fingerprint != newest for window in group]
+    began = min(window.start for window in groups[newest])
+    beside = max(window.end for window in others) > began
+    text = (
+        "set-ups of the engine run at the same time in one pool: only the windows of the latest are "
+        "fitted, {left_out} of others are left out. Give each its own pool."
+        if beside
+        else "set-ups of the engine are in the evidence: {left_out} windows of earlier ones are left out, "
+        "costs and acceptance are fitted afresh from the latest."
+    )
+    return Finding(
+        code="fingerprints_mixed" if beside else "fingerprint_changed",
+        severity="warning" if beside else "info",
+        message=f"{len(groups)} {text.format(left_out=len(others))}",
+        subject={"pool": pool},
+        evidence={"current": newest.as_dict(), "windows_left_out": len(others)},
+    )
 
 
 def _since_shift(pool: str, windows: list[Window]) -> tuple[list[Window], list[Finding]]:
