@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from tuner.cli import VERBS, main
+from tuner.cli import VERBS, main, tuner
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def _left_with(arguments: list[str]) -> int:
@@ -56,6 +63,34 @@ def test_every_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixt
     assert "Example" in text or "Commands:" in text
 
 
+def _commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
+    """Every command below a group, groups included."""
+    context = click.Context(group)
+    out: list[tuple[str, ...]] = [path]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        out += _commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
+    return out
+
+
+@pytest.mark.parametrize("path", _commands(tuner), ids=" ".join)
+def test_examples_stand_at_the_end_of_every_help(path: tuple[str, ...]) -> None:
+    """Whoever asks for help finds commands to copy in one place: behind the options, nothing after them."""
+    text = CliRunner().invoke(tuner, [*path, "--help"], catch_exceptions=False).output
+    assert text.count("Examples:") == 1
+    options, _, examples = text.partition("Examples:")
+    assert "Options:" in options
+    assert f"tuner {' '.join(path)}".strip() in examples
+
+
+@pytest.mark.parametrize("path", _commands(tuner), ids=" ".join)
+def test_one_line_helps_are_whole(path: tuple[str, ...]) -> None:
+    """No list of commands cuts a sentence off."""
+    text = CliRunner().invoke(tuner, [*path, "--help"], catch_exceptions=False).output
+    for line in text.partition("Commands:")[2].partition("Examples:")[0].splitlines():
+        assert not line.endswith("...")
+
+
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_help_of_the_group_matches_its_verbs(verb: str) -> None:
     """The one-line help that stands in the table is the verb's own first sentence in spirit: not empty."""
@@ -82,3 +117,62 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode != 0
     assert result.stderr == ""
+
+
+def _run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]  # options of run, passed on
+        [sys.executable, *arguments], stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT, **options
+    )
+
+
+def test_the_package_runs_as_a_module() -> None:
+    """``python -m tuner`` is the command, for those whose PATH does not hold it."""
+    result = _run("-m", "tuner", "--version", stdout=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("tuner, version ")
+
+
+def test_the_measurements_answer_for_help() -> None:
+    """``python -m bench --help`` lists what can be measured and measures nothing."""
+    result = _run("-m", "bench", "--help", stdout=subprocess.PIPE)
+    assert result.returncode == 0
+    assert "recovery.crossover" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["theory", "crossover", "--hardware", "h100"], ["check", "config", "tuner.example.yaml"]],
+)
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    """Output that cannot be written is said once, without a traceback, and leaves with 2."""
+    with Path("/dev/full").open("w") as full:
+        result = _run("-m", "tuner", *arguments, stdout=full)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "No space left on device" in result.stderr
+
+
+def test_a_full_stderr_keeps_the_exit_code() -> None:
+    """An error that nobody can read still leaves with 2."""
+    with Path("/dev/full").open("w") as full:
+        code = subprocess.run([sys.executable, "-m", "tuner", "nonsense"], stderr=full, check=False, cwd=ROOT)
+    assert code.returncode == 2
+
+
+@pytest.mark.parametrize("module", ["click", "tuner.cli.replay", "tuner.cycle"])
+def test_an_interrupt_while_modules_load_is_no_traceback(module: str) -> None:
+    """Ctrl-C in the first moments, while modules are being imported, is ``interrupted`` and 130."""
+    code = (
+        "import sys, os, signal\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from tuner.__main__ import main\n"
+        "sys.argv = ['tuner', 'replay', 'tests/data/recordings/vllm-0.32-cpu-short', '--engine', 'vllm']\n"
+        "main()"
+    )
+    result = _run("-c", code, stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert result.returncode == 130
+    assert result.stderr.split() == ["interrupted"]

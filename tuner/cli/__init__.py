@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
+from typing import NoReturn
 
 import click
 
@@ -46,37 +49,56 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, VERBS[name][2]) for name in sorted(VERBS)])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+EXAMPLES = """\b
+Examples:
+  tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
+  tuner replay recordings/ --engine vllm
+  tuner plan --sweep sweep.csv --json
+"""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLES)
 @click.version_option(__version__, prog_name="tuner")
 def tuner() -> None:
-    """Keep LLM serving engines on the speculative draft length that pays.
-
-    \b
-    Examples:
-      tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
-      tuner replay recordings/ --engine vllm
-      tuner plan --sweep sweep.csv --json
-    """  # noqa: D301
+    """Keep LLM serving engines on the speculative draft length that pays."""
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command and leave with its exit code; an error is one line on stderr.
 
-    Exit codes: 0 answered, 1 a check found fault, 2 usage or input, 130 interrupted.
+    Exit codes: 0 answered, 1 a check found fault, 2 usage, input or output, 130 interrupted.
     """
     try:
         code = tuner.main(args=argv, prog_name="tuner", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        sys.exit(EXIT_USAGE)
+        _leave(error.format_message(), EXIT_USAGE)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "tuner"
-        click.echo(f"error: {where}: {' '.join(error.format_message().split())} See {where} --help", err=True)
-        sys.exit(EXIT_USAGE)
+        message = " ".join(error.format_message().split())
+        _leave(f"error: {where}: {message} See {where} --help", EXIT_USAGE)
     except (TunerError, click.ClickException) as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(EXIT_USAGE)
+        _leave(f"error: {error}", EXIT_USAGE)
     except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        _leave("interrupted", EXIT_INTERRUPTED)
+    except OSError as error:
+        # What is read is wrapped where it is read; what is left are the streams: a full disk, a lost mount.
+        place = f"{error.filename}: " if error.filename else "the output cannot be written: "
+        _abandon_streams()
+        _leave(f"error: {place}{error.strerror or error}: make room or write elsewhere", EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    """Say one last thing, if stderr takes it, and leave."""
+    with contextlib.suppress(OSError):
+        click.echo(message, err=True)
+    sys.exit(code)
+
+
+def _abandon_streams() -> None:
+    """Give up what is left in the output buffer, which would fail again, with a traceback, on the way out."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -17,32 +17,35 @@ EXIT_FAULT = 1
 """Exit code for settings with a fault; 2 is kept for a file that cannot be read."""
 
 
-@click.group()
+EXAMPLES = """\b
+Examples:
+  tuner check config /etc/tuner/tuner.yaml
+"""
+
+
+@click.group(epilog=EXAMPLES)
 def check() -> None:
-    """Validate a configuration file.
-
-    \b
-    Examples:
-      tuner check config /etc/tuner/tuner.yaml
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """Validate a configuration file."""
 
 
-@check.command()
+CONFIG_EXAMPLES = """\b
+Examples:
+  tuner check config tuner.yaml
+  tuner check config tuner.yaml --json
+  TUNER_CYCLE__INTERVAL=30s tuner check config tuner.yaml
+"""
+
+
+@check.command(epilog=CONFIG_EXAMPLES, short_help="Validate a configuration file.")
 @click.argument("file", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def config(ctx: click.Context, *, file: str, as_json: bool) -> None:
     """Print what the settings in FILE mean, or every fault with its line and remedy.
 
-    TUNER_* variables override the file as they do for the daemon. Exit code 0: fine, 1: faults, 2: the
-    file cannot be read.
-
-    \b
-    Examples:
-      tuner check config tuner.yaml
-      tuner check config tuner.yaml --json
-      TUNER_CYCLE__INTERVAL=30s tuner check config tuner.yaml
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    TUNER_* variables override the file, here and wherever it is read. Exit code 0: fine, 1: faults,
+    2: the file cannot be read.
+    """
     from tuner.config import check_config
 
     checked = check_config(file)

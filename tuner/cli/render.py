@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from tuner.engines import Rendered
 
 
-@click.command()
+EXAMPLES = """\b
+Examples:
+  tuner render '[[1,4,4],[5,16,2],[17,64,0]]' --engine vllm --engine-version 0.32.0 \\
+      --max-batch 64 --max-draft-len 4
+  tuner render plan.json --engine vllm --engine-version 0.32.0 --max-batch 256 --max-draft-len 4 --json
+  tuner render --parse '[[1,4,4],[9,16,2]]' --engine vllm --engine-version 0.32.0 \\
+      --max-batch 64 --max-draft-len 3
+"""
+
+
+@click.command(epilog=EXAMPLES, no_args_is_help=True)
 @click.argument("schedule")
 @click.option("--engine", required=True, help="Engine whose dialect it is: vllm.")
 @click.option("--engine-version", required=True, help="Its version, as in 0.32.0: dialects changed.")
@@ -48,15 +58,7 @@ def render(
     SCHEDULE is a JSON literal, a file or - for standard input: [[first, last, K], ...], inclusive
     batch ranges. With --parse it is the engine's own configuration, and the answer is what the
     engine would really run at each batch size.
-
-    \b
-    Examples:
-      tuner render '[[1,4,4],[5,16,2],[17,64,0]]' --engine vllm --engine-version 0.32.0 \\
-          --max-batch 64 --max-draft-len 4
-      tuner render plan.json --engine vllm --engine-version 0.32.0 --max-batch 256 --max-draft-len 4 --json
-      tuner render --parse '[[1,4,4],[9,16,2]]' --engine vllm --engine-version 0.32.0 \\
-          --max-batch 64 --max-draft-len 3
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """
     from tuner.engines import get_engine
 
     target = get_engine(engine)

@@ -58,20 +58,30 @@ def _hardware_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.group()
+EXAMPLES = """\b
+Examples:
+  tuner theory speedup --target-params 70e9 --draft-params 1e9 --hardware h100-sxm \\
+      --draft-len 4 --acceptance 0.9,0.8,0.6 --batch 1,16,32,64,128,256
+  tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
+  tuner theory crossover --flops 989e12 --bandwidth 3.35e12
+"""
+
+
+@click.group(epilog=EXAMPLES)
 def theory() -> None:
-    """Speedup, draft length and crossover from first principles.
-
-    \b
-    Examples:
-      tuner theory speedup --target-params 70e9 --draft-params 1e9 --hardware h100-sxm \\
-          --draft-len 4 --acceptance 0.9,0.8,0.6 --batch 1,16,32,64,128,256
-      tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
-      tuner theory crossover --flops 989e12 --bandwidth 3.35e12
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """Speedup, draft length and crossover from first principles."""
 
 
-@theory.command()
+SPEEDUP_EXAMPLES = """\b
+Examples:
+  tuner theory speedup --target-params 70e9 --draft-params 1e9 --flops 989e12 --bandwidth 3.35e12 \\
+      --draft-len 4 --acceptance 0.9,0.8,0.6 --batch 1,16,32,64,128,256
+  tuner theory speedup --target-params 70B --hardware h100-sxm --draft-len 5 \\
+      --acceptance 0.4 --batch 1,64,256 --json          # n-gram: no drafter
+"""
+
+
+@theory.command(epilog=SPEEDUP_EXAMPLES)
 @_hardware_options
 @click.option("--target-params", type=PARAMS, required=True, help="Parameters of the served model.")
 @click.option(
@@ -114,15 +124,7 @@ def speedup(
     tree_tokens: int | None,
     as_json: bool,
 ) -> None:
-    """Speedup over plain decoding by batch size and acceptance.
-
-    \b
-    Examples:
-      tuner theory speedup --target-params 70e9 --draft-params 1e9 --flops 989e12 --bandwidth 3.35e12 \\
-          --draft-len 4 --acceptance 0.9,0.8,0.6 --batch 1,16,32,64,128,256
-      tuner theory speedup --target-params 70B --hardware h100-sxm --draft-len 5 \\
-          --acceptance 0.4 --batch 1,64,256 --json          # n-gram: no drafter
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """Speedup over plain decoding by batch size and acceptance."""
     from tuner.theory.roofline import Model
     from tuner.theory.speedup import speedup_table
 
@@ -164,7 +166,14 @@ def speedup(
     click.echo(UPPER_BOUND)
 
 
-@theory.command("draft-len")
+DRAFT_LEN_EXAMPLES = """\b
+Examples:
+  tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
+  tuner theory draft-len --profile 0.4,0.4,0.4 --draft-cost 0 --json
+"""
+
+
+@theory.command("draft-len", epilog=DRAFT_LEN_EXAMPLES)
 @click.option(
     "--profile",
     type=NumberList(RATIO),
@@ -182,13 +191,7 @@ def speedup(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def draft_len(*, profile: tuple[float, ...], draft_cost: float, tie: float, as_json: bool) -> None:
-    """Which draft length pays while the step is memory-bound.
-
-    \b
-    Examples:
-      tuner theory draft-len --profile 0.80,0.72,0.66,0.60,0.55 --draft-cost 0.1
-      tuner theory draft-len --profile 0.4,0.4,0.4 --draft-cost 0 --json
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """Which draft length pays while the step is memory-bound."""
     from tuner.theory.speedup import draft_len_table
 
     table = draft_len_table(profile, draft_cost, tie=tie)
@@ -228,7 +231,19 @@ def draft_len(*, profile: tuple[float, ...], draft_cost: float, tie: float, as_j
     )
 
 
-@theory.command()
+CROSSOVER_EXAMPLES = """\b
+Examples:
+  tuner theory crossover --flops 989e12 --bandwidth 3.35e12
+  tuner theory crossover --flops 1979e12 --bandwidth 3.35e12 --dtype fp8
+  tuner theory crossover --hardware h100-sxm --dtype int4           # 4-bit weights, bf16 math
+  tuner theory crossover --hardware h100-sxm --total-params 671B --active-params 37B
+  tuner theory crossover --hardware h100-sxm --max-num-seqs 64 --draft-len 4
+  tuner theory crossover --hardware h100-sxm --total-params 70B \\
+      --kv-bytes-per-token 327680 --context-tokens 8000 --batch 32
+"""
+
+
+@theory.command(epilog=CROSSOVER_EXAMPLES)
 @_hardware_options
 @click.option("--total-params", type=PARAMS, help="Parameters in memory, all experts.")
 @click.option(
@@ -268,18 +283,7 @@ def crossover(
     tree_tokens: int | None,
     as_json: bool,
 ) -> None:
-    """Tokens in flight at which a step turns compute-bound.
-
-    \b
-    Examples:
-      tuner theory crossover --flops 989e12 --bandwidth 3.35e12
-      tuner theory crossover --flops 1979e12 --bandwidth 3.35e12 --dtype fp8
-      tuner theory crossover --hardware h100-sxm --dtype int4           # 4-bit weights, bf16 math
-      tuner theory crossover --hardware h100-sxm --total-params 671B --active-params 37B
-      tuner theory crossover --hardware h100-sxm --max-num-seqs 64 --draft-len 4
-      tuner theory crossover --hardware h100-sxm --total-params 70B \\
-          --kv-bytes-per-token 327680 --context-tokens 8000 --batch 32
-    """  # noqa: D301 - \b is click's mark for text that must not be wrapped
+    """Tokens in flight at which a step turns compute-bound."""
     from tuner.theory.roofline import crossover_tokens
 
     device = _hardware(flops, bandwidth, hardware)
