@@ -183,3 +183,15 @@ def test_unknown_mix_gives_wide_tokens() -> None:
     assert one.value == pytest.approx(1.8, abs=0.01)
     assert one.high - one.low < 0.25
     assert four.high - four.low > 0.8
+
+
+def test_moments_of_a_draft_length_do_not_hang_on_which_others_are_asked_for() -> None:
+    """A longer list moves neither means nor covariances of the lengths in it, seen or not; K=0 is exactly 1."""
+    found = fit([_serving(PROFILE, index, trimmed=0.025) for index in range(40)])
+    short, long = found.emitted_moments([0, 2, 4]), found.emitted_moments([0, 1, 2, 3, 4, 5, 9])
+    places = [0, 2, 4]
+    assert long[0][places] == pytest.approx(short[0], rel=1e-12)
+    assert long[1][places] == pytest.approx(short[1], rel=1e-12)
+    assert long[2][np.ix_(places, places)] == pytest.approx(short[2], rel=1e-9)
+    assert (short[0][0], short[1][0], short[2][0, 0]) == (1.0, 0.0, 0.0)
+    assert short[0][2] == pytest.approx(_value(found.expected_tokens(4)).value, rel=0.002)

@@ -93,14 +93,17 @@ class HazardPosterior:
         return replace(self, base=(value, (high - low) / (2 * Z95)))
 
     def draws(self, depth: int, size: int, rng: np.random.Generator) -> FloatArray:
-        """Return hazards (size, depth); positions beyond the measured ones walk on from the last of them."""
+        """Return hazards (size, depth); positions beyond the measured ones walk on from the last of them.
+
+        From generators in the same state a greater depth yields the same first columns.
+        """
         count = len(self.mean)
         logits = self.mean + self.sd * (rng.standard_normal((size, count)) @ self.root.T)
         drift = WALK_DRIFT * rng.standard_normal(size)
-        steps = WALK_STEP * rng.standard_normal((size, depth))
         known = [i for i in range(count) if self.measured[i]]
         out = np.empty((size, depth))
         last = logits[:, known[0]] if known else self.base[0] + self.base[1] * rng.standard_normal(size)
+        steps = WALK_STEP * rng.standard_normal((depth, size)).T
         for i in range(depth):
             if i < count and self.measured[i]:
                 last = logits[:, i]
