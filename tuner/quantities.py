@@ -18,10 +18,14 @@ _LARGEST_SECONDS = 100 * 366 * 86_400.0
 """A century. Longer is a typing error, and dates a century away overflow in date arithmetic."""
 
 
-def parse_number(text: str) -> float:
+def parse_number(text: str, remedy: str = "write 70e9, 70B or 0.1") -> float:
     """Return a plain or suffixed number, not negative: ``70e9``, ``70B``, ``989T``, ``0.1``.
 
     Suffixes: k, M, G or B (1e9), T, P. NaN, infinities, signs and digit groups are refused.
+
+    Args:
+        text: the number.
+        remedy: what to write instead, for the message; a ratio, a count and a rate look different.
 
     Raises:
         InputError: ``text`` is no such number; the message does not name the place, callers do.
@@ -29,7 +33,7 @@ def parse_number(text: str) -> float:
     match = _NUMBER.fullmatch(text.strip())
     value = float(match[1] + (match[2] or "")) * _SCALES[match[3]] if match else math.nan
     if not math.isfinite(value):
-        raise InputError(f"{_shown(text)} is not a number of at least 0: write 70e9, 70B or 0.1")
+        raise InputError(f"{_shown(text)} is not a number of at least 0: {remedy}")
     return value
 
 

@@ -30,7 +30,8 @@ class Number(_FloatParam):
     def __init__(
         self, low: float = 0.0, high: float = LARGEST, *, whole: bool = False, hint: str = ""
     ) -> None:
-        self.low, self.high, self.whole, self.hint = low, high, whole, hint
+        self.low, self.high, self.whole = low, high, whole
+        self.hint = hint or ("give a whole number, as in 4" if whole else "give a number, as in 0.1")
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002
         """Return the number, or raise one line that names the option and the remedy."""
@@ -39,14 +40,14 @@ class Number(_FloatParam):
     def parse(self, text: str, where: str) -> float:
         """Return the number in ``text``, an int where whole numbers are asked for."""
         try:
-            value = parse_number(text)
+            value = parse_number(text, self.hint)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         if not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind = "a whole number" if self.whole else "a number"
             raise InputError(
                 f"{where}: {text.strip()} must be {kind} from {_shown(self.low)} to {_shown(self.high)}"
-                + (f": {self.hint}" if self.hint else "")
+                f": {self.hint}"
             )
         return int(value) if self.whole else value
 

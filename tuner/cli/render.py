@@ -32,7 +32,7 @@ Examples:
 @click.option("--engine-version", required=True, help="Its version, as in 0.32.0: dialects changed.")
 @click.option(
     "--max-batch",
-    type=Number(1, 1_000_000, whole=True),
+    type=Number(1, 1_000_000, whole=True, hint="give the engine's largest batch, as in 256"),
     required=True,
     help="Most requests the engine runs at once (vLLM: --max-num-seqs).",
 )

@@ -9,7 +9,7 @@ import click
 
 from tuner._exceptions import InputError
 from tuner.cli.output import print_json, print_table
-from tuner.cli.parameters import LARGEST, Number, NumberList, WeightFormat
+from tuner.cli.parameters import LARGEST, LONGEST_DRAFT, Number, NumberList, WeightFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ SMALLEST_BANDWIDTH = 1e6
 
 
 RATIO = Number(0.0, 1.0, hint="give a ratio, as in 0.8")
-DRAFT_LEN = Number(0, 1024, whole=True)
-BATCH = Number(1, LARGEST_BATCH, whole=True)
+DRAFT_LEN = Number(0, LONGEST_DRAFT, whole=True, hint="give a whole number of tokens, as in 4")
+BATCH = Number(1, LARGEST_BATCH, whole=True, hint="give a whole number of requests, as in 64")
 PARAMS = Number(1.0, LARGEST, hint="give a count of parameters, as in 70e9 or 70B")
 
 
@@ -89,7 +89,7 @@ Examples:
 )
 @click.option(
     "--draft-params",
-    type=Number(0.0, LARGEST),
+    type=Number(0.0, LARGEST, hint="give a count of parameters, as in 1e9 or 1B"),
     default="0",
     show_default=True,
     help="Parameters of the drafter; 0 for n-gram and suffix drafters, which cost nothing here.",
@@ -187,7 +187,11 @@ Examples:
     help="One draft pass over one target pass; 0 for n-gram.",
 )
 @click.option(
-    "--tie", type=Number(0.0, 0.5), default="0.01", show_default=True, help="Difference taken for equal."
+    "--tie",
+    type=Number(0.0, 0.5, hint="give a ratio, as in 0.01"),
+    default="0.01",
+    show_default=True,
+    help="Difference taken for equal.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def draft_len(*, profile: tuple[float, ...], draft_cost: float, tie: float, as_json: bool) -> None:
@@ -256,8 +260,14 @@ Examples:
     show_default=True,
     help="Format of the weights (bf16, fp8, int4, ...); --flops is the rate of the math.",
 )
-@click.option("--kv-bytes-per-token", type=Number(), help="Bytes of keys and values per context token.")
-@click.option("--context-tokens", type=Number(), help="Context per request, in tokens.")
+@click.option(
+    "--kv-bytes-per-token",
+    type=Number(hint="give bytes, as in 327680"),
+    help="Bytes of keys and values per context token.",
+)
+@click.option(
+    "--context-tokens", type=Number(hint="give tokens, as in 8000"), help="Context per request, in tokens."
+)
 @click.option(
     "--batch", type=BATCH, help="Requests whose context a step reads; default --max-num-seqs, else 1."
 )

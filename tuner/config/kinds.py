@@ -7,6 +7,7 @@ line and field. No message repeats a value that may hold a secret.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -236,7 +237,12 @@ CountOrZero = Annotated[
     Field(ge=0, le=LARGEST_COUNT),
     Kind("number"),
 ]
-Ratio = Annotated[float, BeforeValidator(_no_bool), BeforeValidator(_adapt(parse_number)), Kind("ratio 0-1")]
+Ratio = Annotated[
+    float,
+    BeforeValidator(_no_bool),
+    BeforeValidator(_adapt(partial(parse_number, remedy="write a ratio, as in 0.03"))),
+    Kind("ratio 0-1"),
+]
 """A share; each setting gives its own bounds."""
 Whole = Annotated[int, BeforeValidator(_no_bool), Kind("whole number")]
 Batch = Annotated[Whole, Field(ge=1, le=LARGEST_BATCH)]
