@@ -75,7 +75,7 @@ def test_interleaved_readings_are_no_restart() -> None:
     assert [interval.event for interval in intervals] == ["none", "interleave", "none", "none"]
 
 
-def test_a_small_fall_that_stays_low_is_a_restart() -> None:
+def test_a_small_fall_that_stays_low_is_no_restart() -> None:
     """A fall is forgiven only if the value comes back."""
     intervals = follow([0, 15, 30, 45], drafts=[100, 99.5, 99.6, 99.7])
     assert intervals[0].event == "restart"

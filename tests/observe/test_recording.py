@@ -11,6 +11,7 @@ from tests.observe.bodies import VOCABULARY, Server, body, codes, windows_of
 from tuner._exceptions import ExpositionError, InputError, RecordingError
 from tuner.observe.exposition import MAX_BODY_BYTES, Scrape
 from tuner.observe.recording import read_recording
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,3 +141,32 @@ def test_recordings_that_hold_no_window_are_refused(tmp_path: Path) -> None:
         with pytest.raises(RecordingError, match="unix milliseconds") as caught:
             read_recording(path)
         assert "\n" not in str(caught.value)
+
+
+def test_files_under_other_names_are_counted_and_one_is_named(tmp_path: Path) -> None:
+    """Sixty files that are not named by their time are no empty folder: the message shows what to rename."""
+    for i in range(60):
+        (tmp_path / f"metrics-{i:02}.txt").write_text("a 1\n")
+    with pytest.raises(RecordingError) as refused:
+        read_recording(tmp_path)
+    assert "holds 60 files, none of them named like 1764000000000.prom" in str(refused.value)
+    assert "metrics-00.txt" in str(refused.value)
+
+
+def test_every_kind_of_bad_scrape_is_counted_and_shown_by_name(tmp_path: Path) -> None:
+    """Three bad scrapes of two kinds: each kind with its count and one of its files."""
+    write(tmp_path)
+    for name, content in (("2100000000000", b""), ("2100000004000", b"<html>\n"), ("2100000008000", b"")):
+        (tmp_path / f"{name}.prom").write_bytes(content)
+    result = windows_of(list(read_recording(tmp_path).scrapes(WANTED)))
+    (finding,) = [finding for finding in result.findings if finding.code == "scrape_invalid"]
+    assert finding.message.startswith("3 of 7 scrapes cannot be used: 2 empty (2100000000000.prom: ")
+    assert "; 1 html (2100000004000.prom: " in finding.message
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1 scrape was"), (2, "2 scrapes were"), (0, "0 scrapes were")]
+)
+def test_counts_agree_with_their_noun(number: int, text: str) -> None:
+    """One scrape was, two scrapes were."""
+    assert counted(number, "scrape", "was") == text

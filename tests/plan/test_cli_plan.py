@@ -100,7 +100,7 @@ def test_text_shows_table_schedule_reasons_and_findings(run: Run) -> None:
     code, out, err = run(SMALL)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[1].split() == ["batch", "K=0", "K=2", "runs"]
+    assert lines[1].split() == ["batch", "K=0", "K=2", "schedule"]
     assert lines[2].split() == ["8", "105.0", "*174.0", "K=2"]
     assert lines[3].split() == ["64", "*400.0", "390.0", "K=0"]
     assert any(line.startswith("schedule [[1,") for line in lines)

@@ -1,41 +1,56 @@
-"""A decision as tables in the terminal."""
+"""A decision as tables in the terminal; docs/reading.md explains each of them."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.output import print_table
-from tuner.cli.plan_text import print_findings, print_plan
+from tuner.cli.output import print_heading, print_line, print_table
+from tuner.cli.plan_text import cannot_say, print_findings, print_plan
 from tuner.cycle import count_states
 from tuner.fit.crossover import Crossover
 from tuner.fit.step_time import StepTimeFit
-from tuner.fleet import Estimate, NotEnoughData, WindowState
+from tuner.fleet import POOLED_ROUTE, Estimate, NotEnoughData, WindowState
 from tuner.plan.planner import Plan
 
 if TYPE_CHECKING:
     from tuner.cycle import Decision, PoolDecision
     from tuner.fit.acceptance import AcceptanceFit
+    from tuner.fit.step_time_columns import Drafter
 
 MILLISECONDS = 1000.0
+LINEAR = 1.3
+"""Largest p called linear: at the crossover such a curve stands 1.7 times above the two straight lines of
+a roofline, a straight line 2 times; the fit of the crossover takes both for one."""
+SHARP = 4.0
+"""Least p called a sharp knee: at the crossover the curve stands 1.19 times above the roofline."""
+STATES = {
+    "weak": "weak: too few blocks of windows to measure how acceptance spreads, so a usual spread is assumed",
+    "censored": "censored: nothing that ran could show this position; it may be anything in the interval",
+    "extrapolated": "extrapolated: never drafted, carried on from the positions before it",
+}
+"""What the words of the column ``state`` mean, printed where they occur."""
 
 
 def print_decision(decision: Decision) -> None:
-    """Print every pool, then the findings that belong to none."""
-    for pool in decision.pools:
+    """Print every pool, then all findings."""
+    for number, pool in enumerate(decision.pools):
+        if number:
+            click.echo("")
         _print_pool(pool)
-    print_findings(decision.findings)
+    findings = [*(finding for pool in decision.pools for finding in pool.findings), *decision.findings]
+    print_findings(findings, name_pools=len(decision.pools) > 1)
 
 
 def _print_pool(decision: PoolDecision) -> None:
-    click.secho(f"pool {decision.pool}", bold=True)
+    print_heading(f"pool {decision.pool}")
     _print_windows(decision)
     _print_acceptance(decision.acceptance)
     _print_step_time(decision)
     _print_plan(decision)
-    print_findings(decision.findings)
 
 
 def _print_windows(decision: PoolDecision) -> None:
@@ -48,14 +63,19 @@ def _print_windows(decision: PoolDecision) -> None:
         if window.state is not WindowState.GOOD
     )
     for (state, reason), count in reasons.most_common(6):
-        click.echo(f"  {count:>4} {state}: {reason}")
+        print_line(f"{count:>4} {state}: {reason}")
 
 
 def _print_acceptance(fit: AcceptanceFit | NotEnoughData) -> None:
     """Print the hazard of each position with its interval."""
+    click.echo("")
     if isinstance(fit, NotEnoughData):
-        click.echo(f"\nacceptance: cannot say, {fit}")
+        print_line(f"acceptance: cannot say: {cannot_say(fit)}", indent="")
         return
+    states = [
+        position.state + (", weak" if position.weak and position.state == "measured" else "")
+        for position in fit.positions
+    ]
     rows = [
         [
             str(position.position),
@@ -63,39 +83,71 @@ def _print_acceptance(fit: AcceptanceFit | NotEnoughData) -> None:
             f"{position.low:.3f} to {position.high:.3f}",
             f"{position.exposed:.0f}",
             f"{position.accepted:.0f}",
-            position.state + (", weak" if position.weak else ""),
+            state,
         ]
-        for position in fit.positions
+        for position, state in zip(fit.positions, states, strict=True)
     ]
     columns = ("position", "acceptance", "95 % interval", "exposed", "accepted", "state")
-    click.echo("")
-    print_table(columns, rows, title=f"acceptance by position, route {fit.route}")
+    where = "all routes" if fit.route == POOLED_ROUTE else f"route {fit.route}"
+    print_table(columns, rows, title=f"acceptance by position in the draft, {where}")
+    print_line("exposed: drafts that proposed this position and had all before it accepted", indent="")
+    for word, meaning in STATES.items():
+        if any(word in state for state in states):
+            print_line(meaning, indent="")
     alpha = fit.alpha
     if isinstance(alpha, Estimate):
-        click.echo(f"single alpha {alpha.value:.3f} ({alpha.low:.3f} to {alpha.high:.3f})")
+        text = f"{alpha.value:.3f} (95 %: {alpha.low:.3f} to {alpha.high:.3f})"
     else:
-        click.echo(f"single alpha: cannot say, {alpha}")
+        text = f"cannot say: {cannot_say(alpha)}"
+    print_line(f"one acceptance for all positions (alpha): {text}", indent="")
 
 
 def _print_step_time(decision: PoolDecision) -> None:
     """Print what a step costs and where the crossover lies."""
+    click.echo("")
     fit = decision.step_time
     if not isinstance(fit, StepTimeFit):
-        click.echo(f"\nstep time: cannot say, {fit}")
+        print_line(f"step time: cannot say: {cannot_say(fit)}", indent="")
         return
     fixed = MILLISECONDS * (fit.floor_seconds + fit.overhead_seconds)
-    click.echo(
-        f"\nstep time: {fixed:.1f} ms fixed + {MILLISECONDS * fit.seconds_per_token:.3f} ms per token in "
-        f"flight, sharpness {fit.sharpness:.2g}, drafter {fit.draft.shape}"
+    print_line(
+        f"step time: {fixed:.1f} ms fixed, {MILLISECONDS * fit.seconds_per_token:.3f} ms per token in "
+        f"flight, {knee(fit.sharpness)}; {drafter_cost(fit.draft)}",
+        indent="",
     )
     crossover = decision.crossover
     if isinstance(crossover, Crossover):
-        click.echo(
-            f"crossover: {crossover.tokens:.0f} tokens in flight (95 %: {crossover.low:.0f} to "
-            f"{crossover.high:.0f})"
+        text = (
+            f"{crossover.tokens:.0f} tokens in flight (95 %: {crossover.low:.0f} to {crossover.high:.0f}), "
+            "where the tokens take as long as the fixed time"
         )
     else:
-        click.echo(f"crossover: cannot say, {crossover}")
+        text = f"cannot say: {cannot_say(crossover)}"
+    print_line(f"crossover: {text}", indent="")
+
+
+def knee(sharpness: float) -> str:
+    """Return in words how a step turns from fixed time to time per token."""
+    if sharpness <= LINEAR:
+        return f"linear (p = {sharpness:.2g}): each token costs from the first one on"
+    kind = "soft" if sharpness < SHARP else "sharp"
+    p = f"{sharpness:.2g}" if math.isfinite(sharpness) else "infinite"
+    return f"{kind} knee (p = {p})"
+
+
+def drafter_cost(draft: Drafter) -> str:
+    """Return in words what drafting adds to a step."""
+    parts = [
+        f"{MILLISECONDS * seconds:.3g} ms{unit}"
+        for seconds, unit in (
+            (draft.base_seconds, ""),
+            (draft.slope_seconds, " x K"),
+            (draft.root_seconds, " x sqrt(K)"),
+            (draft.batched_seconds, " x K x requests"),
+        )
+        if seconds
+    ]
+    return f"the drafter adds {' + '.join(parts)}" if parts else "no separate drafter cost found"
 
 
 def _print_plan(decision: PoolDecision) -> None:
@@ -104,4 +156,4 @@ def _print_plan(decision: PoolDecision) -> None:
     if isinstance(decision.plan, Plan):
         print_plan(decision.plan)
     else:
-        click.echo(f"no schedule: {decision.plan}")
+        print_line(f"no schedule: {cannot_say(decision.plan)}", indent="")

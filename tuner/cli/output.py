@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+HANGING = "      "
+"""Indent of the lines that a long line goes on in."""
+NARROWEST = 40
+"""Columns below which nothing is wrapped: words would stand alone on their lines."""
+
+
+def takes_escapes(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that may be sent colours and cursor movements.
+
+    ``NO_COLOR`` (https://no-color.org) and ``TERM=dumb`` ask for none.
+    """
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print ``document``; a NaN or an infinity in it is a defect and raises ``ValueError``."""
     click.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def print_heading(text: str) -> None:
+    """Print a line that stands out where the terminal can."""
+    click.echo(click.style(text, bold=True) if takes_escapes(sys.stdout) else text)
+
+
+def print_line(text: str, indent: str = "  ") -> None:
+    """Print one line; on a terminal it is wrapped to the width and goes on indented."""
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or width < NARROWEST:
+        click.echo(indent + text)
+        return
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + HANGING if indent else "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    click.echo("\n".join(lines))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -25,7 +63,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         rows: cells as text, one sequence of ``len(columns)`` each.
         title: printed above.
     """
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         _print_boxed(columns, rows, title)
         return
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
@@ -45,9 +83,12 @@ def _print_boxed(columns: Sequence[str], rows: Sequence[Sequence[str]], title: s
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left")
+    table = Table()
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    if title:
+        print_line(title, indent="")
+    console = Console() if takes_escapes(sys.stdout) else Console(color_system=None)
+    console.print(table)

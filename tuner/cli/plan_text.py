@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.output import print_table
-from tuner.fleet import Schedule
+from tuner.cli.output import print_heading, print_line, print_table
+from tuner.fleet import NotEnoughData, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,19 +17,28 @@ if TYPE_CHECKING:
     from tuner.plan.explain import Explanation
     from tuner.plan.planner import Plan
 
+LEGEND = "* fastest, ~ between measurements, ? outside of them, - not known"
+
+
+def cannot_say(unknown: NotEnoughData) -> str:
+    """Return in words why something cannot be told, with what there is and what it takes."""
+    if unknown.have is None or unknown.need is None:
+        return unknown.reason
+    return f"{unknown.reason}; it takes {unknown.need:g}, there are {unknown.have:g}"
+
 
 def print_plan(planned: Plan) -> None:
     """Print what each draft length yields, the schedule and why, or why there is none."""
     schedule = planned.schedule
     if not isinstance(schedule, Schedule):
-        click.echo(f"no schedule: {schedule}")
+        print_line(f"no schedule: {cannot_say(schedule)}", indent="")
         return
     entries = planned.explain
     lens = sorted({choice.draft_len for entry in entries for choice in entry.choices})
     print_table(
-        ["batch", *(f"K={draft_len}" for draft_len in lens), "runs"],
+        ["batch", *(f"K={draft_len}" for draft_len in lens), "schedule"],
         [_speeds(entry, lens) for entry in entries],
-        title="tokens per second (* best, ~ between measurements, ? outside of them, - not known)",
+        title=f"tokens per second by draft length K ({LEGEND})",
     )
     click.echo("")
     print_table(
@@ -37,18 +46,22 @@ def print_plan(planned: Plan) -> None:
         [[f"{first} to {last}", str(draft_len)] for first, last, draft_len in schedule.ranges],
         title=f"schedule {json.dumps(schedule.as_lists(), separators=(',', ':'))}",
     )
-    click.echo("\nwhy")
+    click.echo("")
+    print_heading("why")
     for entry in entries:
-        click.echo(f"  batch {entry.batch}: {entry.why}")
+        print_line(f"batch {entry.batch}: {entry.why}")
 
 
-def print_findings(findings: Iterable[Finding]) -> None:
-    """Print each finding with its severity and code."""
+def print_findings(findings: Iterable[Finding], *, name_pools: bool = False) -> None:
+    """Print each finding with its severity and code under one heading, nothing where there are none."""
     listed = list(findings)
     if listed:
-        click.echo("\nfindings")
+        click.echo("")
+        print_heading("findings")
     for finding in listed:
-        click.echo(f"  {finding.severity} {finding.code}: {finding.message}")
+        pool = finding.subject.get("pool", "")
+        where = f" (pool {pool})" if name_pools and pool else ""
+        print_line(f"{finding.severity} {finding.code}{where}: {finding.message}")
 
 
 MARKS = {"measured": "", "interpolated": "~"}

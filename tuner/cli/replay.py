@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner._exceptions import RecordingError
-from tuner.cli.output import print_json
+from tuner.cli.output import print_json, takes_escapes
 from tuner.cli.parameters import LONGEST_DRAFT, Number, NumberList
 from tuner.cli.schedules import read_schedule
 
@@ -109,8 +109,8 @@ def _observe(path: Path, engine: str, pool: str | None, settings: PoolSettings, 
 
 
 def _with_progress(scrapes: Iterable[TimedScrape], total: int) -> Iterator[TimedScrape]:
-    """Show on a terminal how many scrapes are read."""
-    if not sys.stderr.isatty():
+    """Show on a terminal that can move its cursor how many scrapes are read."""
+    if not takes_escapes(sys.stderr):
         yield from scrapes
         return
     from rich.console import Console

@@ -2,9 +2,10 @@
 
 An aggregate hides a restart (one engine falls, another grows, the sum still rises), so every series
 is followed alone and events are decided per *group*: the series of one engine, which restart
-together. A fall is a restart only with evidence: a later start time, or a value that stays low;
-otherwise two readers of one counter were interleaved and the running maximum holds. After a restart
-the increment is what was counted since zero. A series first seen is a baseline unless it was created
+together. A fall is a restart only with evidence: a later start or creation time or, where neither is
+told, counters as low as a new process can have counted since the scrape before. Any other fall is an
+older reading: the running maximum holds where the counter comes back, else it counts on from there.
+After a restart the increment is what was counted since zero. A series first seen is a baseline unless it was created
 inside the interval: "born at 0 just now" and "old, first seen" look alike without its creation time.
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tuner.observe.exposition import SeriesKey
 
-Event = Literal["none", "restart", "interleave", "mixed"]
+Event = Literal["none", "restart", "interleave", "backwards", "mixed"]
 
 EXACT = 2.0**53
 """From here on a float cannot count by ones: an increment of 1 would be lost."""
@@ -29,8 +30,13 @@ MAX_PER_SECOND = 1e9
 """A thousand times the fastest published engine (10^6 tokens/s); a counter that grows faster is broken."""
 SMALL_FALL = 0.01
 """A fall under 1 % of the value is no restart by itself: a restarted counter starts from zero."""
+ROUNDING = 1e-9
+"""A sum of floats over processes or threads may come out this share lower when added in another order."""
 REGROWTH = 3.0
-"""A restarted counter climbs back at its usual pace; past three times that, the low value was foreign."""
+"""A restarted counter climbs at its usual pace. Past three times that it did not climb: coming back from
+a low value, the low one was foreign; fallen to a value, that was counted since long before."""
+SURE_FALL = 0.5
+"""Share of a counter that must be lost in a restart where no pace is known to hold the fall against."""
 CLOCK_SLACK = 1.0
 """Seconds by which a start time may wander: it is computed from a boot time of whole seconds."""
 
@@ -86,6 +92,7 @@ class _Follower:
         self.intervals = [Interval() for _ in times[1:]]
         self.clean = {key: self._quarantine(key, track) for key, track in tracks.items()}
         self.usual = {key: _usual_increment(values) for key, values in self.clean.items()}
+        self.fastest = {key: _fastest_pace(times, values) for key, values in self.clean.items()}
         self.held = {key: v[0] for key, v in self.clean.items() if v[0] is not None}
         for i, interval in enumerate(self.intervals, start=1):
             interval.event = self._event(i)
@@ -129,37 +136,68 @@ class _Follower:
     def _event(self, i: int) -> Event:
         """Decide what happened to the group between scrapes ``i - 1`` and ``i``."""
         before, now = self.started[i - 1], self.started[i]
-        same_process = before is not None and now is not None
+        told = before is not None and now is not None
         if before is not None and now is not None and abs(now - before) > CLOCK_SLACK:
             both = self._among(before, self.started[i + 1 :]) or self._among(now, self.started[: i - 1])
             return "mixed" if both or now < before else "restart"
-        if not same_process:
-            youth = [_rise(track.created[i - 1], track.created[i]) for track in self.tracks.values()]
-            known = [rise for rise in youth if rise is not None]
-            if any(rise > CLOCK_SLACK for rise in known):
-                return "restart"
-            same_process = bool(known)
-        verdicts = {self._judge_fall(i, key, same_process=same_process) for key in self.tracks}
-        return "restart" if "restart" in verdicts else "interleave" if "interleave" in verdicts else "none"
+        rises = [_rise(track.created[i - 1], track.created[i]) for track in self.tracks.values()]
+        later = [rise > CLOCK_SLACK for rise in rises if rise is not None]
+        if later and (all(later) if told else any(later)):
+            return "restart"
+        fallen = [key for key in self.tracks if self._fell(i, key)]
+        if not fallen:
+            return "none"
+        if told or later:
+            return "interleave" if all(self._returns(i, key, sure=True) for key in fallen) else "backwards"
+        if all(self._returns(i, key, sure=False) for key in fallen):
+            return "interleave"
+        if all(self._restarted(i, key) for key in fallen):
+            return "restart"
+        back = all(self._next(i, key) >= self.held[key] for key in fallen)
+        return "interleave" if back else "backwards"
 
     @staticmethod
     def _among(start: float, starts: Sequence[float | None]) -> bool:
         """Tell whether a process was seen at other times too."""
         return any(s is not None and abs(s - start) <= CLOCK_SLACK for s in starts)
 
-    def _judge_fall(self, i: int, key: SeriesKey, *, same_process: bool) -> Event:
-        """Tell a restart from an older value of the same counter, for one series."""
-        values, held, usual = self.clean[key], self.held.get(key), self.usual[key]
-        value = values[i]
-        if value is None or held is None or value >= held or key in self.intervals[i - 1].bad:
-            return "none"
-        after = next((v for v in values[i + 1 :] if v is not None), None)
+    def _fell(self, i: int, key: SeriesKey) -> bool:
+        """Tell whether a series reads lower than before, by more than rounding."""
+        value, held = self.clean[key][i], self.held.get(key)
+        if value is None or held is None or key in self.intervals[i - 1].bad:
+            return False
+        return held - value > ROUNDING * held
+
+    def _next(self, i: int, key: SeriesKey) -> float:
+        """Return what a series reads next after scrape ``i``, NaN if nothing follows."""
+        return next((value for value in self.clean[key][i + 1 :] if value is not None), math.nan)
+
+    def _returns(self, i: int, key: SeriesKey, *, sure: bool) -> bool:
+        """Tell whether the fall of one series is an older reading in between.
+
+        Args:
+            i: number of the scrape.
+            key: a series that fell.
+            sure: one process is known to have told both values, so that any return is proof.
+        """
+        value, held, usual = self.clean[key][i] or 0.0, self.held[key], self.usual[key]
+        after = self._next(i, key)
         small = held - value <= max(SMALL_FALL * held, usual)
-        if small and (same_process or after is None or after >= held):
-            return "interleave"
-        if after is not None and after >= held and after - value > REGROWTH * usual:
-            return "interleave"
-        return "restart"
+        if math.isnan(after):
+            return small
+        return after >= held and (sure or small or after - value > REGROWTH * usual)
+
+    def _restarted(self, i: int, key: SeriesKey) -> bool:
+        """Tell whether a fallen series is as low as one that began after the scrape before.
+
+        At its fastest pace in this recording, times three, it counted no more than that since then. An
+        older body served again, or a clock set back, leaves a counter where it was an interval or hours
+        before, far above that unless the engine is younger than a few intervals.
+        """
+        value, pace = self.clean[key][i] or 0.0, self.fastest[key]
+        if pace == 0.0:
+            return value <= SURE_FALL * self.held[key]
+        return value <= REGROWTH * pace * (self.times[i] - self.times[i - 1])
 
     def _step(self, i: int, key: SeriesKey, interval: Interval) -> None:
         """Add the increment of one series to the interval and move its base."""
@@ -170,6 +208,8 @@ class _Follower:
         self.held[key] = value
         if interval.event == "mixed":
             interval.bad[key] = "comes from two processes in turn"
+        elif interval.event == "backwards":
+            return
         elif key in interval.bad:
             return
         elif interval.event == "restart":
@@ -205,6 +245,22 @@ def _usual_increment(values: Sequence[float | None]) -> float:
     known = [value for value in values if value is not None]
     rises = [b - a for a, b in pairwise(known) if b > a]
     return median(rises) if rises else 0.0
+
+
+def _fastest_pace(times: Sequence[float], values: Sequence[float | None]) -> float:
+    """Return the largest rise per second between neighbours no closer than half the usual interval.
+
+    Rises over less, as after an older body was served a moment late, would be read as a pace of their own.
+    """
+    if len(times) < 2:  # noqa: PLR2004 - one scrape has no interval
+        return 0.0
+    least = median(b - a for a, b in pairwise(times)) / 2
+    paces = [
+        (after - before) / (end - start)
+        for (start, end), (before, after) in zip(pairwise(times), pairwise(values), strict=True)
+        if before is not None and after is not None and after > before and end - start >= least
+    ]
+    return max(paces, default=0.0)
 
 
 def _rise(before: float | None, now: float | None) -> float | None:

@@ -36,6 +36,8 @@ class RawWindow:
     """Required counters without an increment."""
     unreadable: tuple[str, ...] = ()
     gap: bool = False
+    older_start: bool = False
+    """The scrape at the start is an older reading than the one before it."""
     steps_estimated: bool = False
     flat: bool = field(default=False)
     """Neither tokens nor steps moved."""
@@ -62,11 +64,13 @@ def raw_windows(times: Sequence[float], group: Group, vocabulary: Vocabulary) ->
     """Return one raw window for every pair of neighbouring scrapes that this group answered."""
     usual = median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
     windows = []
-    for i, interval in enumerate(increments(times, group.tracks, group.started), start=1):
+    intervals = increments(times, group.tracks, group.started)
+    for i, interval in enumerate(intervals, start=1):
         known_before = group.present[i - 1]
         if not group.present[i] or not (known_before or (interval.increments and not interval.born)):
             continue
         window = _window(i, times, group, interval, vocabulary)
+        window.older_start = i > 1 and intervals[i - 2].event == "interleave"
         window.gap = window.seconds > LONGEST_GAP * usual
         windows.append(window)
     return windows

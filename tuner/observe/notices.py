@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import ExpositionError, InputError
 from tuner.fleet import Finding
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,11 +28,11 @@ def of_scrapes(outcomes: Sequence[TimedScrape]) -> Iterator[Finding]:
         else:
             scrapes.append(result)
     if errors:
-        reasons = Counter(e.reason if isinstance(e, ExpositionError) else "unreadable" for _, e in errors)
+        reasons = Counter(_reason(error) for _, error in errors)
         yield Finding(
             "scrape_invalid",
             "warning",
-            f"{len(errors)} of {len(outcomes)} scrapes cannot be used: {errors[0][1]}",
+            f"{len(errors)} of {counted(len(outcomes), 'scrape')} cannot be used: {_examples(errors)}",
             evidence={
                 "count": len(errors),
                 "scrapes": len(outcomes),
@@ -45,13 +46,27 @@ def of_scrapes(outcomes: Sequence[TimedScrape]) -> Iterator[Finding]:
         yield Finding(
             "scrape_time_repeated",
             "warning",
-            f"{repeated} scrapes carry the time of another one: only the first of each is used",
+            f"{counted(repeated, 'scrape', 'carries')} the time of another one: the first of each is used",
             evidence={"count": repeated},
         )
     yield from _told_twice("series_repeated", "with one value: kept once", (s.repeated for s in scrapes))
     yield from _told_twice(
         "series_contradicted", "with different values: left out", (s.contradicted for s in scrapes)
     )
+
+
+def _reason(error: InputError) -> str:
+    """Return what is wrong with a scrape in one word."""
+    return error.reason if isinstance(error, ExpositionError) else "unreadable"
+
+
+def _examples(errors: Sequence[tuple[float, InputError]]) -> str:
+    """Return every kind of fault with its count and its first message, the most frequent kind first."""
+    first: dict[str, InputError] = {}
+    for _, error in errors:
+        first.setdefault(_reason(error), error)
+    counts = Counter(_reason(error) for _, error in errors)
+    return "; ".join(f"{count} {reason} ({first[reason]})" for reason, count in counts.most_common())
 
 
 def content_type_finding(content_type: str) -> Finding | None:

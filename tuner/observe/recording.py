@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner._exceptions import ExpositionError, InputError, RecordingError
 from tuner.fleet import Finding
 from tuner.observe.exposition import MAX_BODY_BYTES, TimedScrape, parse
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -25,6 +26,7 @@ _SCRAPE = re.compile(r".+\.prom(?:\.gz)?")
 _FIRST_MILLISECOND = 10**11
 """Unix milliseconds passed this in 1973; a smaller name was written in seconds."""
 _WANTED_SCRAPES = 2
+_EXAMPLE = "1764000000000.prom"
 _LAYOUT = "give a folder of files named <unix milliseconds>.prom or .prom.gz"
 
 
@@ -55,14 +57,14 @@ class Recording:
 
     def scrapes(self, wanted: Collection[str]) -> Iterator[TimedScrape]:
         """Parse one body after the other; a bad one becomes its error."""
-        for time, body in self:
+        for (time, body), (_, path) in zip(self, self.files, strict=True):
             if isinstance(body, InputError):
                 yield TimedScrape(time, body)
                 continue
             try:
                 yield TimedScrape(time, parse(body, wanted=wanted))
             except ExpositionError as error:
-                yield TimedScrape(time, error)
+                yield TimedScrape(time, ExpositionError(f"{path.name}: {error}", reason=error.reason))
 
 
 def read_recording(path: Path | str) -> Recording:
@@ -82,8 +84,15 @@ def read_recording(path: Path | str) -> Recording:
         raise RecordingError(f"{folder}: cannot be listed: {error.strerror}") from None
     files, findings = _timed(folder, names)
     if len(files) < _WANTED_SCRAPES:
-        raise RecordingError(f"{folder}: holds {len(files)} scrapes, a window needs two; {_LAYOUT}")
+        raise RecordingError(f"{folder}: {_too_few(files, names)}, a window needs two; {_LAYOUT}")
     return Recording(folder, tuple(sorted(files.items())), tuple(findings))
+
+
+def _too_few(files: dict[float, Path], names: list[str]) -> str:
+    """Say what a folder holds in place of scrapes; most often scrapes under names of another kind."""
+    if files or not names:
+        return f"holds {counted(len(files), 'scrape')}"
+    return f"holds {counted(len(names), 'file')}, none of them named like {_EXAMPLE} (the first: {names[0]})"
 
 
 def _timed(folder: Path, names: list[str]) -> tuple[dict[float, Path], list[Finding]]:
@@ -117,7 +126,7 @@ def _ignored(code: str, folder: Path, names: list[str], why: str) -> Finding:
     return Finding(
         code,
         "warning",
-        f"{len(names)} scrape files were left out ({why}): {names[0]}",
+        f"{counted(len(names), 'scrape file', 'was')} left out ({why}): {names[0]}",
         {"recording": str(folder)},
         {"files": names[:10], "count": len(names)},
     )

@@ -150,6 +150,10 @@ def _incomplete(window: RawWindow) -> Verdict | None:
     reason = ""
     if interval.event == "restart":
         reason = "engine restarted"
+    elif interval.event == "backwards":
+        reason = "counters went back without a restart"
+    elif interval.event == "interleave" or window.older_start:
+        reason = "an older reading lies between two newer ones"
     elif interval.retyped:
         reason = f"{interval.retyped[0].name} changed its type"
     elif interval.born:
