@@ -108,6 +108,18 @@ def test_no_body_no_family_and_no_traffic_are_three_outcomes() -> None:
     assert not codes(idle)
 
 
+def test_metrics_of_something_else_are_named() -> None:
+    """Scrapes of another exporter hold metrics, none of them the engine's: that is said, with their names."""
+    lines = ["process_start_time_seconds 1", "python_info 1", 'node_load1{cpu="0"} 1', "sglang:num_running 2"]
+    result = windows_of([scrape(15.0 * i, lines) for i in range(3)])
+    (finding,) = result.findings
+    assert (finding.code, finding.severity) == ("engine_metrics_absent", "critical")
+    assert "3 scrapes" in finding.message
+    assert finding.evidence["names"] == ["node_load1", "sglang:num_running"]
+    (bare,) = windows_of([scrape(0, lines[:2])]).findings
+    assert "nothing but a process' own metrics" in bare.message
+
+
 def test_traffic_without_speculation_counters_is_not_observed() -> None:
     """Requests finish and nothing is told of speculation: said once, after enough windows, no 0 %."""
     result = windows_of(busy(Server(), without=SPECULATION))

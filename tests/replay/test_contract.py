@@ -136,6 +136,17 @@ def test_a_recording_without_evidence_is_refused(tmp_path: Path, files: dict[str
     assert part in line
 
 
+def test_a_recording_of_something_else_asks_for_address_and_engine(tmp_path: Path) -> None:
+    """Three scrapes of a wrong port are not answered with advice to scrape twice."""
+    for second in range(3):
+        (tmp_path / f"{1_764_000_000_000 + 5000 * second}.prom").write_text("node_load1 1\n")
+    line = _refusal(str(tmp_path), "--engine", "vllm")
+    assert "3 scrapes" in line
+    assert "node_load1" in line
+    assert "--engine" in line
+    assert "twice" not in line
+
+
 def test_missing_folder_and_unknown_engine_are_refused(tmp_path: Path) -> None:
     """A path that is not there and an engine that is not known are one line each."""
     assert "no such folder" in _refusal(str(tmp_path / "nowhere"), "--engine", "vllm")

@@ -124,7 +124,11 @@ def _decide(seen: WindowSet, settings: PoolSettings, path: Path) -> Decision:
     from tuner.cycle import Evidence, State, run_once
 
     if not seen.windows:
-        reason = "; ".join(finding.message for finding in seen.findings[:3])
+        found = {finding.code: finding.message for finding in seen.findings}
+        stranger = found.get("engine_metrics_absent")
+        if stranger is not None:
+            raise RecordingError(f"{path}: {stranger} Check what was recorded, and --engine")
+        reason = "; ".join(list(found.values())[:3])
         raise RecordingError(
             f"{path}: no window in this recording{': ' + reason if reason else ''}; record /metrics of the "
             "engine at least twice while it serves requests"

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tuner._exceptions import ExpositionError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 MAX_BODY_BYTES = 16 * 2**20
 """300 times a body of vLLM; more is no metrics page, and would cost seconds to check."""
@@ -43,6 +43,9 @@ _JSON = re.compile(r'\s*\{\s*(?:\}|"[^"]*"\s*:)')
 """Start of a JSON object; ``{"name", ...}`` without a colon is a sample with a quoted name."""
 
 _SUFFIXES = ("_total", "_count", "_sum", "_bucket", "_created")
+_LIBRARY = ("python_", "process_", "go_", "promhttp_", "jvm_", "scrape_")
+"""Prefixes of what client libraries add to any process' metrics."""
+_NAMES_SHOWN = 3
 _SHOWN = 60
 """Characters of a bad line that an error message quotes."""
 
@@ -69,6 +72,8 @@ class Scrape:
     """Series told twice with one value, kept once."""
     contradicted: tuple[SeriesKey, ...] = ()
     """Series told twice with two values, left out."""
+    names: tuple[str, ...] = ()
+    """The first names in the body, wanted or not, to say whose metrics these are."""
 
 
 class TimedScrape(NamedTuple):
@@ -108,7 +113,19 @@ def parse(body: str | bytes, *, wanted: Collection[str]) -> Scrape:
                 heard.add(_EXEMPLAR.sub(r"\1", line) if openmetrics else line)
             except (ValueError, KeyError, IndexError, OverflowError):
                 raise _malformed(number, line) from None
-    return heard.scrape(kinds)
+    return heard.scrape(kinds, _first_names(lines))
+
+
+def _first_names(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the first names that do not come from a client library and so tell what was scraped."""
+    names: list[str] = []
+    for line in lines:
+        found = None if line.startswith(("#", *_LIBRARY)) else _LINE.fullmatch(line)
+        if found is not None and found[1] and found[1] not in names:
+            names.append(found[1])
+            if len(names) == _NAMES_SHOWN:
+                break
+    return tuple(names)
 
 
 def _decode(body: str | bytes) -> str:
@@ -223,10 +240,10 @@ class _Samples:
         else:
             self.contradicted[key] = None
 
-    def scrape(self, kinds: Mapping[str, str]) -> Scrape:
+    def scrape(self, kinds: Mapping[str, str], names: tuple[str, ...]) -> Scrape:
         """Return what was read, without the series that contradict themselves."""
         samples = {key: value for key, value in self.values.items() if key not in self.contradicted}
-        return Scrape(samples, kinds, tuple(self.repeated), tuple(self.contradicted))
+        return Scrape(samples, kinds, tuple(self.repeated), tuple(self.contradicted), names)
 
 
 def _malformed(number: int, line: str) -> ExpositionError:

@@ -12,6 +12,7 @@ from tuner.observe.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tuner.fleet import Vocabulary
     from tuner.observe.exposition import Scrape, SeriesKey, TimedScrape
 
 SHOWN = 5
@@ -52,6 +53,19 @@ def of_scrapes(outcomes: Sequence[TimedScrape]) -> Iterator[Finding]:
     yield from _told_twice("series_repeated", "with one value: kept once", (s.repeated for s in scrapes))
     yield from _told_twice(
         "series_contradicted", "with different values: left out", (s.contradicted for s in scrapes)
+    )
+
+
+def of_strangers(scrapes: Sequence[Scrape], vocabulary: Vocabulary) -> Finding:
+    """Report bodies that hold metrics, but none of the engine's."""
+    names = list(dict.fromkeys(name for scrape in scrapes for name in scrape.names))[:SHOWN]
+    held = f"they hold {', '.join(names)}" if names else "they hold nothing but a process' own metrics"
+    return Finding(
+        "engine_metrics_absent",
+        "critical",
+        f"none of {vocabulary.engine}'s metrics was found in {counted(len(scrapes), 'scrape')}, {held}: is "
+        f"this the address and port of the engine's own /metrics, and is the engine {vocabulary.engine}?",
+        evidence={"engine": vocabulary.engine, "scrapes": len(scrapes), "names": names},
     )
 
 

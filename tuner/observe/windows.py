@@ -10,7 +10,7 @@ from tuner._exceptions import InputError
 from tuner.fleet import Fingerprint, Window, WindowState
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine, visited_draft_lens
 from tuner.observe.evidence import raw_windows
-from tuner.observe.notices import of_scrapes
+from tuner.observe.notices import of_scrapes, of_strangers
 from tuner.observe.snapshots import build_groups
 from tuner.observe.states import MIX, Judged, judge
 from tuner.observe.units import apply_units, detect_units
@@ -67,7 +67,10 @@ def build_windows(
     times = [time for time, _ in timeline]
     known = fingerprint or Fingerprint(engine=vocabulary.engine)
     windows: list[Window] = []
-    for group in build_groups([scrape for _, scrape in timeline], vocabulary):
+    groups = build_groups([scrape for _, scrape in timeline], vocabulary)
+    if timeline and not groups:
+        findings.append(of_strangers([scrape for _, scrape in timeline], vocabulary))
+    for group in groups:
         raw = raw_windows(times, group, vocabulary)
         units = detect_units(raw, single_process=group.single_process)
         for window in raw:
