@@ -91,6 +91,18 @@ def test_what_would_mislead_is_not_written(rows: list[list[int]], max_draft_len:
         ([[1, 4, float("nan")]], "whole number"),
         ([[1, 4, float("inf")]], "whole number"),
         ({KEY: {"1-16": 3}}, "takes a list"),
+        ({"1-16": 3}, "did you mean num_speculative_tokens_per_batch_size: \\[\\[1, 16, K"),
+        ({"method": "eagle3", "17+": 0}, "did you mean"),
+        ({"num_speculative_tokens": 3, "32": 2}, "range of batch sizes"),
+        (
+            {"num_speculative_tokens_per_batchsize": [[1, 64, 2]]},
+            "did you mean num_speculative_tokens_per_batch",
+        ),
+        ({"num_speculative_token": 3, "method": "mtp"}, "did you mean num_speculative_tokens\\?"),
+        ({"speculative_config": {"metod": "mtp", "num_speculative_tokens": 3}}, "did you mean method"),
+        ({"foo": 1}, "no key of a speculative config"),
+        ({}, "no key of a speculative config"),
+        ({"schedule": [[1, 64, 2]]}, "without --parse"),
         ({"num_speculative_tokens": 0}, "below 1"),
         ({"num_speculative_tokens": "4"}, "whole number"),
         ({"num_speculative_tokens": True}, "whole number"),
@@ -130,6 +142,15 @@ def test_a_config_clamps_at_its_own_maximum() -> None:
 def test_a_config_without_a_table_runs_one_draft_length() -> None:
     """No table: the maximum at every batch size."""
     assert dense(parse({"num_speculative_tokens": 3}, max_draft_len=None)) == [3] * 64
+
+
+def test_keys_that_say_nothing_about_the_draft_length_are_fine() -> None:
+    """Method, model and the like are passed over; a key that is not known at all is noted."""
+    config = {"method": "eagle3", "model": "a/b", "prompt_lookup_max": 4, "num_speculative_tokens": 3}
+    assert not notes(parse(config), "key")
+    answer = parse({**config, "foo": 1})
+    assert dense(answer) == [3] * 64
+    assert len(notes(answer, "key foo")) == 1
 
 
 def test_zero_is_annotated_only_where_it_is_used() -> None:

@@ -7,21 +7,16 @@ Read in vLLM 0.32.0: ``vllm/v1/metrics/loggers.py``, ``vllm/v1/spec_decode/metri
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tuner._exceptions import ScheduleError, UnsupportedError
 from tuner.engines._engine import Rendered
+from tuner.engines._vllm_dialect import KEY, MAX_KEY, check_bounds, expand, rows_of, unwrap
 from tuner.fleet import Capabilities, Finding, Metric, Schedule, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tuner.engines._engine import Setup
     from tuner.fleet import Severity
-
-KEY = "num_speculative_tokens_per_batch_size"
-MAX_KEY = "num_speculative_tokens"
 
 FIRST_WITH_SCHEDULE = (0, 24)
 """vllm-project/vllm#32374 was approved on 2026-06-12, after 0.23; vllm-metal#463 meets it in 0.24.0."""
@@ -34,17 +29,6 @@ FIRST_LIVE = (0, 32)
 HONOURS_DRAFT_LEN_ON_V2 = ("eagle", "mtp")
 """Drafters that shorten with K on runner V2; the others draft the maximum and mask the tail (#51510)."""
 FALLS_BACK_TO_V1 = ("suffix", "medusa", "mlp_speculator", "custom_class")
-
-LARGEST_BATCH = 1_000_000
-"""Requests per step taken for real; engines run a few thousand at most."""
-
-OVERRIDES = {
-    "num_speculative_tokens_per_seq_len": (
-        "num_speculative_tokens_per_seq_len is not read: long sequences may run a smaller K"
-    ),
-    "enable_adaptive_verification": "adaptive verification chooses its own budget, whatever the table says",
-}
-"""Keys of a speculative config that change K behind the table's back."""
 
 SETUP_LIMITS: tuple[tuple[str, Severity, str], ...] = (
     (
@@ -198,7 +182,7 @@ class Vllm:
             UnsupportedError: this version has no schedules, or is unknown.
         """
         notes = list(self._require_schedules(version).notes)
-        _check_bounds(max_batch, max_draft_len)
+        check_bounds(max_batch, max_draft_len)
         highest = max(schedule.draft_lens)
         if highest > max_draft_len:
             raise ScheduleError(
@@ -227,12 +211,12 @@ class Vllm:
             UnsupportedError: this version has no schedules, or is unknown.
         """
         notes = list(self._require_schedules(version).notes)
-        table, highest = _unwrap(config, max_draft_len, notes)
-        _check_bounds(max_batch, highest)
+        table, highest = unwrap(config, max_draft_len, notes)
+        check_bounds(max_batch, highest)
         dense = (
             [highest] * max_batch
             if table is None
-            else _expand(_rows(table, notes), max_batch, highest, notes)
+            else expand(rows_of(table, notes), max_batch, highest, notes)
         )
         told = {MAX_KEY: highest} if table is None else {MAX_KEY: highest, KEY: table}
         return self._answer(version, told, Schedule.from_dense(dense), notes)
@@ -292,95 +276,3 @@ def _limits_of(setup: Setup) -> list[tuple[str, Severity, str]]:
         "graph_mode_piecewise": bool(runner) and not v2,
     }
     return [(code, severity, text) for code, severity, text in SETUP_LIMITS if applies[code]]
-
-
-def _check_bounds(max_batch: int, max_draft_len: int) -> None:
-    """Refuse bounds with which no engine starts."""
-    if not 1 <= max_batch <= LARGEST_BATCH:
-        raise ScheduleError(
-            f"max batch {max_batch} must be from 1 to {LARGEST_BATCH}: give the engine's --max-num-seqs"
-        )
-    if max_draft_len < 1:
-        raise ScheduleError(f"max draft length {max_draft_len} is below 1: vLLM refuses {MAX_KEY} below 1")
-
-
-def _unwrap(config: object, max_draft_len: int | None, notes: list[str]) -> tuple[list[Any] | None, int]:
-    """Return the table inside a speculative config, if any, and the K it is clamped to."""
-    if isinstance(config, dict) and isinstance(config.get("speculative_config"), dict):
-        config = config["speculative_config"]
-    if isinstance(config, list):
-        config = {KEY: config}
-    if not isinstance(config, dict):
-        raise ScheduleError("neither a speculative config nor a table: give {...} or [[start, end, K], ...]")
-    highest = config.get(MAX_KEY, max_draft_len)
-    if highest is None:
-        raise ScheduleError(f"it does not say where vLLM clamps: add {MAX_KEY} or give --max-draft-len")
-    if isinstance(highest, bool) or not isinstance(highest, int):
-        raise ScheduleError(f"{MAX_KEY} is {highest!r}: vLLM needs a whole number of at least 1")
-    if max_draft_len is not None and highest != max_draft_len:
-        notes.append(f"the config clamps at its own {MAX_KEY} {highest}, not at {max_draft_len}")
-    notes.extend(text for key, text in OVERRIDES.items() if config.get(key))
-    table = config.get(KEY)
-    if table is None:
-        notes.append(f"no {KEY}: one draft length at every batch size")
-    elif not isinstance(table, list):
-        raise ScheduleError(f"{KEY} is a {type(table).__name__}: vLLM takes a list of [start, end, K]")
-    return table, highest
-
-
-def _rows(table: Sequence[Any], notes: list[str]) -> list[tuple[int, int, int]]:
-    """Check a table as vLLM does and return its rows sorted by start."""
-    if not table:
-        raise ScheduleError(f"{KEY} is empty: vLLM refuses it, give at least [1, max batch, K]")
-    rows = sorted(_row(row, notes) for row in table)
-    if rows[0][0] != 1:
-        raise ScheduleError(f"first range starts at {rows[0][0]}: vLLM wants the first one to start at 1")
-    for (_, end, _), (start, _, _) in pairwise(rows):
-        if start <= end:
-            raise ScheduleError(f"range starting at {start} overlaps the one ending at {end}")
-    return rows
-
-
-def _row(row: object, notes: list[str]) -> tuple[int, int, int]:
-    """Read one row; vLLM passes each cell through ``int``, so "4", 4.7 and true are numbers to it."""
-    if not isinstance(row, list | tuple) or len(row) != 3:  # noqa: PLR2004 - start, end, K
-        raise ScheduleError(f"row {row!r} is not [start, end, K]")
-    try:
-        first, last, draft_len = (int(cell) for cell in row)
-    except (TypeError, ValueError, OverflowError):
-        raise ScheduleError(f"row {row!r} holds something that vLLM cannot read as a whole number") from None
-    if any(type(cell) is not int for cell in row):
-        notes.append(f"row {row!r} is read as [{first}, {last}, {draft_len}]")
-    if first < 1 or last < 1:
-        raise ScheduleError(f"row {row!r}: batch sizes must be above 0")
-    if first > last:
-        raise ScheduleError(f"row {row!r} ends before it starts")
-    if draft_len < 0:
-        raise ScheduleError(f"row {row!r} has a negative draft length")
-    return first, last, draft_len
-
-
-def _expand(
-    rows: Sequence[tuple[int, int, int]], max_batch: int, highest: int, notes: list[str]
-) -> list[int]:
-    """Return K for batch 1..max_batch as vLLM fills its lookup, noting where it fills in."""
-    dense: list[int] = []
-    for first, last, draft_len in rows:
-        if first > max_batch:
-            notes.append(f"range {first}-{last} lies beyond max batch {max_batch}: never used")
-            continue
-        if first > len(dense) + 1:
-            carried = dense[-1]
-            notes.append(f"gap: batches {len(dense) + 1}-{first - 1} carry K = {carried} on")
-            dense.extend([carried] * (first - 1 - len(dense)))
-        if draft_len > highest:
-            notes.append(
-                f"clamp: K = {draft_len} of range {first}-{last} runs as {highest}, without a warning"
-            )
-        if last > max_batch:
-            notes.append(f"range {first}-{last} is cut at max batch {max_batch}")
-        dense.extend([min(draft_len, highest)] * (min(last, max_batch) - first + 1))
-    if len(dense) < max_batch:
-        notes.append(f"tail: batches {len(dense) + 1}-{max_batch} keep K = {dense[-1]} of the last range")
-        dense.extend([dense[-1]] * (max_batch - len(dense)))
-    return dense
