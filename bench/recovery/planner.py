@@ -80,7 +80,7 @@ def _shared(rng: np.random.Generator, shape: tuple[int, int]) -> Floats:
     return np.stack(columns, axis=1)
 
 
-DENSE = tuple(int(batch) for batch in planning_batches(BATCHES[-1]))
+DENSE = tuple(int(batch) for batch in planning_batches((1, BATCHES[-1])))
 CASES = (
     Case("sweep, within 2 %", BATCHES, _bounded, None, bounded=True),
     Case("sweep, sd 2 %", BATCHES, _gaussian(0.02), None, bounded=False),

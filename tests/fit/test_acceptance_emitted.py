@@ -186,7 +186,7 @@ def test_unknown_mix_gives_wide_tokens() -> None:
 
 
 def test_moments_of_a_draft_length_do_not_hang_on_which_others_are_asked_for() -> None:
-    """A longer list moves neither means nor covariances of the lengths in it, seen or not; K=0 is exactly 1."""
+    """A longer list moves no mean or covariance of the lengths in it, seen or not; K=0 is exactly 1."""
     found = fit([_serving(PROFILE, index, trimmed=0.025) for index in range(40)])
     short, long = found.emitted_moments([0, 2, 4]), found.emitted_moments([0, 1, 2, 3, 4, 5, 9])
     places = [0, 2, 4]

@@ -72,24 +72,34 @@ def test_prediction_intervals_cover_what_is_true() -> None:
     assert np.mean(held) >= 0.90
 
 
-def test_draws_have_the_shape_of_the_grid_and_centre_on_the_prediction() -> None:
-    """Draws are (size, nb, nk) seconds, all positive, and their median is the prediction within 1 %."""
+def test_moments_have_the_shape_of_the_grid_and_centre_on_the_prediction() -> None:
+    """Means are (nb, nk), covariances (nb, nk, nk); the mean is the prediction within 1 %."""
     fit = fit_of(_grid(World(), BATCHES, (0, 1, 3)))
-    rng = np.random.default_rng(0)
-    draws = fit.seconds_draws([2, 16, 100], [0, 1, 2, 3], np.zeros((3, 4)), None, 500, rng)
-    assert draws.shape == (500, 3, 4)
-    assert (draws > 0).all()
-    assert np.median(draws, axis=0)[1, 3] == pytest.approx(fit.predict(16, 3).value, rel=0.01)
+    mean, covariance = fit.log_seconds_moments([2, 16, 100], [0, 1, 2, 3], np.zeros((3, 4)))
+    assert mean.shape == (3, 4)
+    assert covariance.shape == (3, 4, 4)
+    assert (np.linalg.eigvalsh(covariance) > -1e-12).all()
+    assert np.exp(mean[1, 3]) == pytest.approx(fit.predict(16, 3).value, rel=0.01)
 
 
-def test_draws_are_the_same_for_the_same_seed() -> None:
-    """Nothing hidden is random: same windows, same seeds, same numbers."""
+def test_moments_of_a_cell_do_not_hang_on_which_others_are_asked_for() -> None:
+    """A cell's mean and variance are its own, within the range measured and beyond it."""
+    fit = fit_of(_grid(World(), BATCHES, (0, 1, 3)))
+    batches, lens = [1, 2, 16, 33, 400], [0, 1, 2, 3, 5, 9]
+    mean, covariance = fit.log_seconds_moments(batches, lens)
+    for row, batch in enumerate(batches):
+        for column, draft_len in enumerate(lens):
+            alone, spread = fit.log_seconds_moments([batch], [draft_len])
+            assert alone[0, 0] == pytest.approx(mean[row, column], rel=1e-9)
+            assert spread[0, 0, 0] == pytest.approx(covariance[row, column, column], rel=1e-6)
+
+
+def test_moments_are_the_same_for_the_same_windows() -> None:
+    """Nothing hidden is random: same windows, same seed, same numbers."""
     windows = _grid(World(), BATCHES, (0, 1, 3))
-    draws = [
-        fit_of(windows, seed=5).seconds_draws([8], [2], [[0.0]], None, 50, np.random.default_rng(1))
-        for _ in range(2)
-    ]
-    assert np.array_equal(draws[0], draws[1])
+    one, two = (fit_of(windows, seed=5).log_seconds_moments([8], [2]) for _ in range(2))
+    assert np.array_equal(one[0], two[0])
+    assert np.array_equal(one[1], two[1])
 
 
 def test_a_measured_cell_corrects_the_curve() -> None:
@@ -182,9 +192,9 @@ def test_no_windows_make_it_fail_or_answer_nan(seed: int) -> None:
     seconds = np.exp(rng.normal(-4, spread, count))
     windows = make_windows(batch, draft_len, seconds, steps=20, context=np.exp(rng.uniform(3, 12, count)))
     fit = fit_of(windows)
-    draws = fit.seconds_draws([1, 300], [0, 9], np.zeros((2, 2)), None, 64, rng)
-    assert np.isfinite(draws).all()
-    assert (draws > 0).all()
+    mean, covariance = fit.log_seconds_moments([1, 300], [0, 9])
+    assert np.isfinite(mean).all()
+    assert (np.diagonal(covariance, axis1=1, axis2=2) > 0).all()
     json.dumps(fit.as_dict(), allow_nan=False)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.plan.engine_windows import engine_windows
 from tests.plan.published import chosen
-from tuner.fit.acceptance import fit_acceptance
-from tuner.fit.step_time import fit_step_time
+from tuner.fit.acceptance import AcceptanceFit, fit_acceptance
+from tuner.fit.step_time import StepTimeFit, fit_step_time
 from tuner.fleet import NotEnoughData, Schedule
 from tuner.plan.from_fits import from_fits, planning_batches, table_from_fits
 from tuner.plan.goodput import CellState, GoodputTable
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tuner.fleet import Window
+
     Floats = NDArray[np.float64]
 
 HAZARDS = (0.8, 0.72, 0.66, 0.6)
@@ -32,28 +37,27 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 class Emitted:
     """Tokens per step of known hazards, exact."""
 
-    def emitted_draws(self, draft_lens: Sequence[int], size: int, rng: np.random.Generator) -> Floats:  # noqa: ARG002
-        return np.tile([expected(k) for k in draft_lens], (size, 1))
+    def emitted_moments(self, draft_lens: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        tokens = np.array([expected(k) for k in draft_lens])
+        return tokens, np.log(tokens), np.zeros((tokens.size, tokens.size))
 
 
 class Seconds:
-    """10 ms and 0.1 ms a token, prompt tokens included; remembers what it was asked."""
+    """10 ms and 0.1 ms a token, prompt tokens included, off by 2 % at all K; remembers what it was asked."""
 
     def __init__(self) -> None:
         self.prompt_tokens: Floats = np.empty(0)
 
-    def seconds_draws(
+    def log_seconds_moments(
         self,
         batch: Floats,
         draft_len: Floats,
         prompt_tokens: Floats,
         context_tokens: Floats | None,  # noqa: ARG002
-        size: int,
-        rng: np.random.Generator,
-    ) -> Floats:
+    ) -> tuple[Floats, Floats]:
         self.prompt_tokens = prompt_tokens
         seconds = 0.01 + 1e-4 * (batch[:, None] * (draft_len[None, :] + 1) + prompt_tokens)
-        return seconds[None] * np.exp(0.02 * rng.standard_normal((size, 1, 1)))
+        return np.log(seconds), np.full((batch.size, draft_len.size, draft_len.size), 0.02**2)
 
 
 def expected(draft_len: int) -> float:
@@ -83,30 +87,27 @@ def fitted(
 def test_goodput_is_batch_times_tokens_over_seconds_at_steady_prefill() -> None:
     """N holds the prompt tokens that the emitted ones bring with them; shared errors stay shared."""
     seconds = Seconds()
-    table = from_fits(Emitted(), seconds, [1, 16], [0, 2], prompt_tokens_per_output_token=3.0, size=4000)
+    table = from_fits(Emitted(), seconds, [1, 16], [0, 2], prompt_tokens_per_output_token=3.0)
     assert seconds.prompt_tokens[1, 1] == pytest.approx(16 * expected(2) * 3)
     tokens = 16 * expected(2)
-    assert table.interval(1, 1)[0] == pytest.approx(tokens / (0.01 + 1e-4 * (48 + 3 * tokens)), rel=0.002)
-    assert table.log_sd[1, 1] == pytest.approx(0.02, rel=0.1)
+    assert table.interval(1, 1)[0] == pytest.approx(tokens / (0.01 + 1e-4 * (48 + 3 * tokens)), rel=1e-9)
+    assert table.log_sd[1, 1] == pytest.approx(0.02)
     assert table.gain_over_none()[1][1, 1] < 1e-6
 
 
-def test_same_seed_same_table() -> None:
-    """Equal fits give equal tables; another seed gives others."""
-    one, two = (from_fits(Emitted(), Seconds(), [1, 16], [0, 2]) for _ in range(2))
-    assert one.log_mean.tolist() == two.log_mean.tolist()
-    other = from_fits(Emitted(), Seconds(), [1, 16], [0, 2], seed=1)
-    assert other.log_mean.tolist() != one.log_mean.tolist()
-
-
-@pytest.mark.parametrize("last", [1, 2, 3, 8, 60, 256, 1024])
-def test_planning_batches_step_by_a_quarter(last: int) -> None:
-    """From 1 to the last one, in steps of 1 or a quarter, with the measured ones among them."""
-    batches = planning_batches(last, [last, 1])
-    assert (batches[0], batches[-1]) == (1, last)
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 3), (2, 60), (7, 256), (1, 1024)])
+def test_planning_batches_step_by_a_quarter(first: int, last: int) -> None:
+    """From the smallest to the largest measured one, in steps of 1 or a quarter."""
+    batches = planning_batches([last, first])
+    assert (batches[0], batches[-1]) == (first, last)
     steps = np.diff(batches)
     assert ((steps <= 1) | (batches[1:] <= 1.25 * batches[:-1] + 1)).all()
-    assert 7 in planning_batches(256, [7])
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=8), st.integers(1, 300))
+def test_one_more_batch_size_measured_moves_no_row(measured: list[int], more: int) -> None:
+    """Rows of the grid hang on nothing but the range: a further batch size only adds."""
+    assert set(planning_batches(measured)) <= set(planning_batches([*measured, more]))
 
 
 def test_real_fits_predict_the_engine() -> None:
@@ -161,16 +162,70 @@ def test_b37_longer_drafts_than_ran_are_not_climbed_to() -> None:
     assert planned.explain[0].unknown == (2, 3, 4)
 
 
-def test_batches_beyond_the_measured_are_extrapolated() -> None:
-    """Up to 512 where 64 was the largest: tokens in flight beyond 1.5 times those seen are marked."""
-    table = fitted([0, 1, 2, 3, 4], PlanOptions(max_batch=512))
-    assert table.batches[-1] == 512
-    assert (table.states[-1] == CellState.EXTRAPOLATED).all()
-    planned = plan(table, PlanOptions(max_batch=512))
+@cache
+def steady_fits() -> tuple[list[Window], AcceptanceFit, StepTimeFit]:
+    """Fit an engine that ran 0, 1, 2 and 4 at batch 2 to 64."""
+    windows = engine_windows([0, 1, 2, 4], BATCHES[1:], HAZARDS, step_seconds, prompt_per_output=RATIO)
+    acceptance, step_time = fit_acceptance(windows, pool="p"), fit_step_time(windows)
+    assert isinstance(acceptance, AcceptanceFit)
+    assert isinstance(step_time, StepTimeFit)
+    return windows, acceptance, step_time
+
+
+def planned_with(max_batch: int | None, allowed: set[int] | None) -> Plan:
+    """Plan the steady engine under some limits."""
+    windows, acceptance, step_time = steady_fits()
+    options = PlanOptions(
+        max_batch=max_batch, allowed_draft_lens=None if allowed is None else frozenset(allowed)
+    )
+    table = table_from_fits(acceptance, step_time, windows, options)
+    assert isinstance(table, GoodputTable)
+    return plan(table, options)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 4000), st.sets(st.integers(5, 12)))
+def test_limits_move_no_cell_and_no_threshold(max_batch: int, more: set[int]) -> None:
+    """One recording, one answer: the largest batch and longer drafts allowed change the tail alone."""
+    whole, cut = planned_with(None, None), planned_with(max_batch, {0, 1, 2, 3, 4, *more})
+    assert isinstance(whole.schedule, Schedule)
+    assert isinstance(cut.schedule, Schedule)
+    last = cut.schedule.max_batch
+    assert last == max_batch
+    shared = range(1, min(last, 64) + 1)
+    assert [cut.schedule.draft_len_at(b) for b in shared] == [whole.schedule.draft_len_at(b) for b in shared]
+    speeds = {(e.batch, c.draft_len): c for e in cut.explain for c in e.choices}
+    for entry in whole.explain[: len(cut.explain)]:
+        for choice in entry.choices:
+            other = speeds[entry.batch, choice.draft_len]
+            assert [other.tokens_per_second, other.low, other.high] == pytest.approx(
+                [choice.tokens_per_second, choice.low, choice.high], rel=1e-9
+            )
+
+
+@pytest.mark.parametrize("max_batch", [65, 80, 512, 4000])
+def test_beyond_the_largest_batch_measured_the_last_draft_length_is_kept(max_batch: int) -> None:
+    """Nothing is predicted past the measured loads; the finding names the first and the last without one."""
+    planned = planned_with(max_batch, None)
     assert isinstance(planned.schedule, Schedule)
-    assert planned.schedule.max_batch == 512
-    assert [entry.batch for entry in planned.explain] == list(BATCHES)
-    assert {finding.code for finding in planned.findings} == {"batch_beyond_measured"}
+    assert (planned.proposal.table.batches[0], planned.proposal.table.batches[-1]) == (2, 64)
+    kept = planned.schedule.draft_len_at(64)
+    assert {planned.schedule.draft_len_at(batch) for batch in range(64, max_batch + 1)} == {kept}
+    beyond = next(finding for finding in planned.findings if finding.code == "batch_beyond_measured")
+    assert (
+        f"{'batch size 65 was' if max_batch == 65 else f'batch sizes 65 to {max_batch} were'} not measured"
+        in (beyond.message)
+    )
+    assert beyond.evidence["first"] == 65
+    assert beyond.evidence["max_batch"] == max_batch
+
+
+def test_below_the_smallest_batch_measured_its_draft_length_holds() -> None:
+    """Batch 1 was not measured: it runs what batch 2 runs, and a finding says so."""
+    planned = planned_with(64, None)
+    assert isinstance(planned.schedule, Schedule)
+    assert planned.schedule.draft_len_at(1) == planned.schedule.draft_len_at(2)
+    assert {finding.code for finding in planned.findings} == {"batch_below_measured"}
 
 
 def test_one_draft_length_alone_is_no_schedule() -> None:

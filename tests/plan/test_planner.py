@@ -203,15 +203,11 @@ def test_table_refuses_axes_that_do_not_ascend() -> None:
         GoodputTable.from_moments([1, 2], [0, 1], np.zeros((1, 2)), np.zeros((1, 2)))
 
 
-def test_draws_become_moments_with_their_correlations() -> None:
-    """Draws that share an error have a certain ratio; unknown cells hold minus infinity."""
-    rng = np.random.default_rng(0)
-    shared = np.exp(0.1 * rng.standard_normal((2000, 1, 1)))
-    own = np.exp(0.01 * rng.standard_normal((2000, 1, 3)))
+def test_an_error_shared_by_all_draft_lengths_leaves_their_ratio_certain() -> None:
+    """What is shared is in a cell's interval and not in a gain's; unknown cells hold minus infinity."""
+    cov = np.full((1, 3, 3), 0.1**2) + 0.01**2 * np.eye(3)
     states = np.array([[CellState.MEASURED, CellState.MEASURED, CellState.UNKNOWN]], dtype=np.int8)
-    table = GoodputTable.from_draws(
-        [8], [0, 1, 2], np.array([[[100.0, 120.0, 130.0]]]) * shared * own, states
-    )
+    table = GoodputTable.from_moments([8], [0, 1, 2], np.log([[100.0, 120.0, 130.0]]), cov, states)
     assert table.log_sd[0, 1] == pytest.approx(0.1, rel=0.1)
     gain, sd = table.gain_over_none()
     assert np.exp(gain[0, 1]) == pytest.approx(1.2, abs=0.002)

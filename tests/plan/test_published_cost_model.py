@@ -37,8 +37,9 @@ class PublishedAcceptance:
         lengths = BENCH["acceptance_length"][drafter][data_set]
         self.by_len = {0: 1.0, **dict(zip(BENCH["draft_lens"], lengths, strict=True))}
 
-    def emitted_draws(self, draft_lens: Sequence[int], size: int, rng: np.random.Generator) -> Floats:  # noqa: ARG002
-        return np.tile([self.by_len[k] for k in draft_lens], (size, 1))
+    def emitted_moments(self, draft_lens: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        tokens = np.array([self.by_len[k] for k in draft_lens])
+        return tokens, np.log(tokens), np.zeros((tokens.size, tokens.size))
 
 
 class PublishedStepTime:
@@ -47,15 +48,9 @@ class PublishedStepTime:
     def __init__(self, drafter: str) -> None:
         self.drafter = drafter
 
-    def seconds_draws(
-        self,
-        batch: Floats,
-        draft_len: Floats,
-        prompt_tokens: Floats,
-        context_tokens: Floats | None,
-        size: int,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> Floats:
+    def log_seconds_moments(
+        self, batch: Floats, draft_len: Floats, prompt_tokens: Floats, context_tokens: Floats | None
+    ) -> tuple[Floats, Floats]:
         assert context_tokens is not None
         kv, tokens = context_tokens[:, None], batch[:, None] * (draft_len[None, :] + 1) + prompt_tokens
         verify_cost, eagle = BENCH["verify"], BENCH["eagle_draft"]
@@ -71,7 +66,7 @@ class PublishedStepTime:
         else:
             draft = BENCH["ngram_draft_over_verify"] * verify
         seconds = verify + np.where(draft_len[None, :] > 0, draft, 0.0) + BENCH["overhead"]
-        return np.tile(seconds, (size, 1, 1))
+        return np.log(seconds), np.zeros((batch.size, draft_len.size, draft_len.size))
 
 
 def golden_inputs(route: str) -> GoodputTable:
@@ -83,7 +78,6 @@ def golden_inputs(route: str) -> GoodputTable:
         batches,
         [0, *BENCH["draft_lens"]],
         context_tokens=np.array(batches) * float(BENCH["mean_context"][data_set]),
-        size=2,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner._exceptions import InputError
 from tuner.fit.cells import build_cells
-from tuner.fit.crossover import crossover, point_of
+from tuner.fit.crossover import NORMAL_95, crossover, point_of
 from tuner.fit.curve import INVERSE_P, LOG_FLOOR, LOG_SLOPE, MIN_INVERSE_P, OVERHEAD, seconds_of
 from tuner.fit.step_time_columns import CONTEXT, column_matrix, drafter_of, shape_reason
 from tuner.fit.step_time_correction import Correction, fit_correction
@@ -80,37 +80,39 @@ class StepTimeFit:
         shape, tokens, columns = _inputs(batch, draft_len, prompt_tokens, context)
         return np.asarray(seconds_of(self.theta[None, :], tokens, columns)[0].reshape(shape))
 
-    def seconds_draws(
+    def log_seconds_moments(
         self,
         batch: ArrayLike,
         draft_len: ArrayLike,
-        prompt_tokens: ArrayLike,
-        context_tokens: ArrayLike | None,
-        size: int,
-        rng: np.random.Generator,
-    ) -> Floats:
-        """Draw seconds per step with the curve's uncertainty and the cells' corrections.
+        prompt_tokens: ArrayLike = 0.0,
+        context_tokens: ArrayLike | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Return moments of log seconds per step: the curve's resampled fits and the cells' corrections.
+
+        Nothing is drawn, and no batch or draft length moves the moments of another.
 
         Args:
             batch: (nb,) mean batch sizes.
             draft_len: (nk,) draft lengths.
             prompt_tokens: (nb, nk) prompt tokens computed per step.
             context_tokens: (nb,) tokens in the KV cache, or None for the mean context per request seen.
-            size: number of draws.
-            rng: source of randomness.
 
         Returns:
-            (size, nb, nk) seconds per step.
+            (nb, nk) means, and (nb, nk, nk) covariances across draft lengths at each batch.
         """
         b = np.asarray(batch, dtype=np.float64)[:, None]
         k = np.asarray(draft_len, dtype=np.float64)[None, :]
         given = None if context_tokens is None else np.asarray(context_tokens, dtype=np.float64)[:, None]
         shape, tokens, columns = _inputs(b, k, prompt_tokens, self._context(b, given))
-        rows = np.resize(rng.permutation(len(self.draws)), size)
-        seconds = seconds_of(self.draws[rows], tokens, columns)
+        logs = np.log(seconds_of(self.draws, tokens, columns))
+        mean = logs.mean(axis=0)
+        deviations = (logs - mean).T.reshape(*shape, len(logs))
+        covariance = deviations @ deviations.swapaxes(1, 2) / (len(logs) - 1)
         flat_b, flat_k = (np.broadcast_to(values, shape).ravel() for values in (b, k))
-        seconds *= np.exp(self.correction.draws(flat_b, flat_k, size, rng))
-        return np.asarray(seconds.reshape(size, *shape))
+        moved, variance = (part.reshape(shape) for part in self.correction.moments(flat_b, flat_k))
+        covariance += variance[:, :, None] * np.eye(shape[1])
+        unseen = self.correction.unseen_sd(k[0])
+        return mean.reshape(shape) + moved, covariance + np.outer(unseen, unseen)
 
     def predict(
         self,
@@ -121,8 +123,6 @@ class StepTimeFit:
         *,
         engine: str | None = None,
         at: float | None = None,
-        size: int = 400,
-        seed: int = 0,
     ) -> Estimate:
         """Return seconds per step at one batch and draft length, with its 95 % interval.
 
@@ -133,15 +133,13 @@ class StepTimeFit:
             context_tokens: tokens in the KV cache, or None for the mean context per request seen.
             engine: predict at the speed that this engine had, instead of at the mean speed.
             at: when, in unix seconds; given together with ``engine``.
-            size: draws behind the interval.
-            seed: seed of the draws.
         """
         context = None if context_tokens is None else [context_tokens]
-        rng = np.random.default_rng(seed)
-        draws = self.seconds_draws([batch], [draft_len], [[prompt_tokens]], context, size, rng)[:, 0, 0]
+        mean, covariance = self.log_seconds_moments([batch], [draft_len], [[prompt_tokens]], context)
+        reach = NORMAL_95 * float(np.sqrt(covariance[0, 0, 0]))
+        low, high = (float(np.exp(mean[0, 0] + side * reach)) for side in (-1, 1))
         value = float(self.curve_seconds(batch, draft_len, prompt_tokens, context_tokens))
         value *= float(np.exp(self.correction.mean(np.array([batch]), np.array([float(draft_len)]))[0]))
-        low, high = (float(x) for x in np.quantile(draws, [0.025, 0.975]))
         factor = 1.0
         if engine is not None and at is not None:
             factor = float(np.exp(self.speed.log_factor(engine, at)[0]))

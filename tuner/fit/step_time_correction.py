@@ -58,31 +58,29 @@ class Correction:
 
     def mean(self, batch: Floats, draft_len: Floats) -> Floats:
         """Return the expected log correction (n,) at batch (n,) and draft length (n,)."""
-        weights, _ = self._weights(batch, draft_len)
-        return np.asarray(weights @ self.residual)
+        return self.moments(batch, draft_len)[0]
 
-    def draws(self, batch: Floats, draft_len: Floats, size: int, rng: np.random.Generator) -> Floats:
-        """Draw log corrections (size, n), correlated between neighbouring batches."""
-        weights, left = self._weights(batch, draft_len)
-        values, vectors = np.linalg.eigh(left)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        field_draws = weights @ self.residual + rng.standard_normal((size, len(values))) @ root.T
-        beyond = np.maximum(draft_len - self.seen[1], 0) + np.maximum(self.seen[0] - draft_len, 0)
-        unseen = UNSEEN_DRAFT_TOKEN * rng.standard_normal((size, 1)) * beyond[None, :]
-        return np.asarray(field_draws + unseen)
+    def moments(self, batch: Floats, draft_len: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance (n,) of the log correction at batch (n,) and draft length (n,).
 
-    def _weights(self, batch: Floats, draft_len: Floats) -> tuple[Floats, Floats]:
-        """Return kriging weights (n, g) and the remaining covariance (n, n)."""
+        Each place has its own, whichever others are asked for. Corrections at two draft lengths are
+        independent, since residuals of one say nothing on those of another.
+        """
         log_batch = np.log2(batch)
         spread = self._spread(log_batch, draft_len)
-        prior = _kernel(log_batch, draft_len, log_batch, draft_len) * np.outer(spread, spread)
         if not len(self.residual):
-            return np.zeros((len(batch), 0)), prior
+            return np.zeros(len(batch)), spread**2
         cross = _kernel(log_batch, draft_len, self.log_batch, self.draft_len) * np.outer(spread, self.prior)
         inside = _kernel(self.log_batch, self.draft_len, self.log_batch, self.draft_len)
         inside = inside * np.outer(self.prior, self.prior) + np.diag(self.variance + 1e-12)
-        weights = np.linalg.solve(inside, cross.T).T
-        return np.asarray(weights), prior - weights @ cross.T
+        weights = cross @ np.linalg.inv(inside)
+        left = np.maximum(spread**2 - (weights * cross).sum(axis=1), 0.0)
+        return np.asarray(weights @ self.residual), np.asarray(left)
+
+    def unseen_sd(self, draft_len: Floats) -> Floats:
+        """Return the log sd (k,) of time beyond the draft lengths seen: one error, shared by all."""
+        beyond = np.maximum(draft_len - self.seen[1], 0) + np.maximum(self.seen[0] - draft_len, 0)
+        return np.asarray(UNSEEN_DRAFT_TOKEN * beyond)
 
     def _spread(self, log_batch: Floats, draft_len: Floats) -> Floats:
         """Return the field's standard deviation (n,): a cell's own where one was measured, else tau."""

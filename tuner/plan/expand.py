@@ -21,6 +21,9 @@ from tuner.plan.optimise import UNDECIDED, within_tie
 from tuner.plan.words import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tuner.fleet import Severity
     from tuner.plan.goodput import Floats, Ints
     from tuner.plan.options import PlanOptions
     from tuner.plan.proposal import Proposal
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 WIDEST_GAP = 2.0
 """Ratio of neighbouring batch sizes above which the gap is filled: within an octave a schedule moves by
 about one draft length, and half an octave of misplaced threshold costs about 1 % (SGLang PR 22246)."""
+
+SAME_LOAD = 1.15
+"""A largest batch within this ratio of the largest one measured is that load to the accuracy of a mean batch
+per window, and its draft lengths compare alike; beyond, that they do is a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +202,21 @@ def _edge_findings(proposal: Proposal, options: PlanOptions) -> tuple[Finding, .
         found.append(Finding("batch_below_measured", "info", message, subject, {"smallest": smallest}))
     if options.max_batch is None:
         message = (
-            f"the largest batch of the engine was not given, so the table ends at {largest}: beyond it vLLM "
-            "carries the last range on and TensorRT-LLM drafts nothing; give the largest batch"
+            f"the largest batch of the engine was not given, so the table ends at {largest}, the largest one "
+            "measured, and what an engine runs beyond the end of its table is its own affair: give the "
+            "largest batch"
         )
         found.append(Finding("max_batch_unknown", "info", message, subject, {"largest": largest}))
     elif options.max_batch > largest:
-        message = (
-            f"batch sizes {largest + 1} to {options.max_batch} were not measured: the last range is carried "
-            "on to them; measure the largest batch"
-        )
-        evidence = {"largest": largest, "max_batch": options.max_batch}
-        found.append(Finding("batch_beyond_measured", "warning", message, subject, evidence))
+        found.append(_beyond(largest, options.max_batch, subject))
     return tuple(found)
+
+
+def _beyond(largest: int, max_batch: int, subject: Mapping[str, str]) -> Finding:
+    """Name the batch sizes past the largest one measured; up to ``SAME_LOAD`` past it, they are its load."""
+    first = largest + 1
+    which = f"batch size {first} was" if first == max_batch else f"batch sizes {first} to {max_batch} were"
+    severity: Severity = "info" if max_batch <= SAME_LOAD * largest else "warning"
+    message = f"{which} not measured: the last draft length is kept there; measure batch {max_batch}"
+    evidence = {"largest": largest, "first": first, "max_batch": max_batch}
+    return Finding("batch_beyond_measured", severity, message, subject, evidence)

@@ -26,38 +26,28 @@ if TYPE_CHECKING:
     from tuner.plan.goodput import Bools, Floats, Ints
     from tuner.plan.options import PlanOptions
 
-DRAWS = 256
-"""Joint draws behind a table: the sd of a log ratio is then known to 4 % of itself."""
 GRID_RATIO = 1.25
 """Ratio of neighbouring batch sizes of the grid that a curve is planned on. Between two of them log speeds
 are all but straight lines (a bend of the sharpest roofline is off by 0.3 %), so thresholds are exact."""
 SAME_LOAD = 1.2
 """Cells whose mean batch lies within this ratio are one load, seen at several draft lengths: a closed loop
 of 32 clients shows 29 to 31."""
-SEED = 0
-"""Seed of the draws unless one is given: equal fits give equal plans."""
 
 
 class EmittedTokens(Protocol):
     """What a table needs to know of acceptance: tokens emitted per request step."""
 
-    def emitted_draws(self, draft_lens: Sequence[int], size: int, rng: np.random.Generator) -> Floats:
-        """Return ``(size, nk)`` draws; draft length 0 gives 1."""
+    def emitted_moments(self, draft_lens: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Return mean tokens ``(nk,)``, and mean ``(nk,)`` and covariance ``(nk, nk)`` of their log."""
 
 
 class StepSeconds(Protocol):
     """What a table needs to know of step time."""
 
-    def seconds_draws(
-        self,
-        batch: Floats,
-        draft_len: Floats,
-        prompt_tokens: Floats,
-        context_tokens: Floats | None,
-        size: int,
-        rng: np.random.Generator,
-    ) -> Floats:
-        """Return ``(size, nb, nk)`` draws of seconds per step, corrections of measured cells included."""
+    def log_seconds_moments(
+        self, batch: Floats, draft_len: Floats, prompt_tokens: Floats, context_tokens: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Return mean ``(nb, nk)`` and covariance ``(nb, nk, nk)`` of log seconds per step."""
 
 
 def from_fits(
@@ -69,10 +59,11 @@ def from_fits(
     prompt_tokens_per_output_token: float = 0.0,
     context_tokens: Floats | None = None,
     states: NDArray[np.int8] | None = None,
-    size: int = DRAWS,
-    seed: int = SEED,
 ) -> GoodputTable:
-    """Build a goodput table from fits.
+    """Build a goodput table from fits: log goodput is a sum, and the parts are known independently.
+
+    Nothing is drawn: a cell is what the fits say of its batch and draft length, whichever other cells
+    the table has.
 
     Args:
         acceptance: gives emitted tokens per request step.
@@ -82,16 +73,13 @@ def from_fits(
         prompt_tokens_per_output_token: prompt tokens computed per token emitted, cached ones left out.
         context_tokens: ``(nb,)`` tokens in the KV cache at each batch size, ``None`` for those seen.
         states: ``(nb, nk)`` what each cell rests on, ``None`` for measured everywhere.
-        size: number of joint draws.
-        seed: seed of the draws.
     """
-    rng = np.random.default_rng(seed)
     batch, lens = np.asarray(batches, dtype=np.float64), np.asarray(draft_lens, dtype=np.float64)
-    emitted = acceptance.emitted_draws([int(k) for k in draft_lens], size, rng)
-    prompt = batch[:, None] * emitted.mean(axis=0)[None, :] * prompt_tokens_per_output_token
-    seconds = step_time.seconds_draws(batch, lens, prompt, context_tokens, size, rng)
-    draws = batch[None, :, None] * emitted[:, None, :] / seconds
-    return GoodputTable.from_draws(batches, draft_lens, draws, states)
+    tokens, log_tokens, token_cov = acceptance.emitted_moments([int(k) for k in draft_lens])
+    prompt = batch[:, None] * tokens[None, :] * prompt_tokens_per_output_token
+    log_seconds, second_cov = step_time.log_seconds_moments(batch, lens, prompt, context_tokens)
+    mean = np.log(batch)[:, None] + log_tokens[None, :] - log_seconds
+    return GoodputTable.from_moments(batches, draft_lens, mean, token_cov[None] + second_cov, states)
 
 
 def table_from_fits(
@@ -102,17 +90,18 @@ def table_from_fits(
 ) -> GoodputTable | NotEnoughData:
     """Build the table of one pool from its fits and the windows behind them.
 
-    Batch sizes run from 1 to the largest one measured, or to ``options.max_batch``; draft lengths from 0
-    to the longest one that ran, and those that are allowed. Cells are ``EXTRAPOLATED`` where the step
-    time lies outside what was measured, or a position of the draft was not measured.
+    Batch sizes run from the smallest to the largest one measured, whatever ``options.max_batch`` is: the
+    curve fills in between, and beyond them the schedule carries its ends on, with findings. Draft
+    lengths run from 0 to the longest one that ran, and those that are allowed. Cells are
+    ``EXTRAPOLATED`` where the step time lies outside what was measured, or a position of the draft was
+    not measured.
     """
     if isinstance(acceptance, NotEnoughData):
         return acceptance
     if isinstance(step_time, NotEnoughData):
         return step_time
     seen = _measured_batches(step_time.cells)
-    last = options.max_batch or int(seen[-1])
-    batches = planning_batches(last, [int(batch) for batch in seen if batch <= last])
+    batches = planning_batches(seen.tolist())
     longest = int(max(step_time.cells.draft_len.max(), max(acceptance.emitted, default=0)))
     lens = sorted({*range(longest + 1), *(options.allowed_draft_lens or ())})
     ratio = _prompt_tokens_per_output_token(windows)
@@ -145,11 +134,16 @@ def _measured_batches(cells: Cells) -> Ints:
     return np.unique(np.maximum(np.rint(means), 1)).astype(np.int64)
 
 
-def planning_batches(last: int, measured: Collection[int] = ()) -> Ints:
-    """Return the batch sizes to plan at: 1 to ``last`` in steps of ``GRID_RATIO``, and those measured."""
+def planning_batches(measured: Collection[int]) -> Ints:
+    """Return the batch sizes to plan at: those measured, and powers of ``GRID_RATIO`` between them.
+
+    Powers, so that one more batch size measured adds rows and moves none.
+    """
+    first, last = min(measured), max(measured)
     steps = math.ceil(math.log(last) / math.log(GRID_RATIO))
-    grid = np.rint(last ** (np.arange(steps + 1) / max(steps, 1))).astype(np.int64)
-    return np.unique(np.concatenate((grid, [1, last], np.array(sorted(measured), dtype=np.int64))))
+    grid = np.rint(GRID_RATIO ** np.arange(steps + 1)).astype(np.int64)
+    inside = grid[(grid >= first) & (grid <= last)]
+    return np.unique(np.concatenate((inside, np.array(sorted(measured), dtype=np.int64))))
 
 
 def _prompt_tokens_per_output_token(windows: Sequence[Window]) -> float:
@@ -172,7 +166,7 @@ def _states(
     unknown: Mapping[int, str],
 ) -> NDArray[np.int8]:
     """Return what each cell rests on."""
-    emitted = np.array([_emitted_mean(acceptance, int(k)) for k in lens])
+    emitted, _, _ = acceptance.emitted_moments(lens.tolist())
     grid_b, grid_k = batches[:, None].astype(np.float64), lens[None, :].astype(np.float64)
     prompt = grid_b * emitted[None, :] * ratio
     inside = ~step_time.extrapolating(grid_b, grid_k, prompt)
@@ -197,11 +191,6 @@ def _unknown(
     reasons = {k: _why_unknown(acceptance, step_time, k) for k in lens}
     reasons |= {k: f"draft length {k} never ran" for k, why in reasons.items() if not why and k not in ran}
     return {k: why for k, why in reasons.items() if why}
-
-
-def _emitted_mean(acceptance: AcceptanceFit, draft_len: int) -> float:
-    expected = acceptance.expected_tokens(draft_len)
-    return 1.0 if isinstance(expected, NotEnoughData) else expected.value
 
 
 def _why_unknown(acceptance: AcceptanceFit, step_time: StepTimeFit, draft_len: int) -> str:

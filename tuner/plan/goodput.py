@@ -66,21 +66,6 @@ class GoodputTable:
     """What was noticed while the table was made."""
 
     @classmethod
-    def from_draws(
-        cls,
-        batches: Sequence[int] | Ints,
-        draft_lens: Sequence[int] | Ints,
-        draws: Floats,
-        states: NDArray[np.int8] | None = None,
-    ) -> Self:
-        """Summarise joint draws of tokens per second, shape ``(size, nb, nk)``, all positive."""
-        logs = np.log(draws)
-        mean = logs.mean(axis=0)
-        deviations = np.moveaxis(logs - mean, 0, -1)  # (nb, nk, size): one matrix product per batch
-        cov = deviations @ deviations.swapaxes(1, 2) / max(1, draws.shape[0] - 1)
-        return cls.from_moments(batches, draft_lens, mean, cov, states)
-
-    @classmethod
     def from_moments(
         cls,
         batches: Sequence[int] | Ints,
