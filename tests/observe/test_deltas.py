@@ -76,9 +76,67 @@ def test_interleaved_readings_are_no_restart() -> None:
 
 
 def test_a_small_fall_that_stays_low_is_no_restart() -> None:
-    """A fall is forgiven only if the value comes back."""
+    """No new process counts to 99.5 at once: nothing is counted for that interval, and on from there."""
     intervals = follow([0, 15, 30, 45], drafts=[100, 99.5, 99.6, 99.7])
-    assert intervals[0].event == "restart"
+    assert [interval.event for interval in intervals] == ["backwards", "none", "none"]
+    assert sums(intervals, "drafts") == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("evidence", ["process", "created", "none"])
+def test_a_clock_set_back_is_no_restart(evidence: str) -> None:
+    """Times of scrapes stepped back, so that an hour of counters stands before the one that led to it."""
+    values = [*range(40_000, 41_000, 160), *range(38_000, 40_000, 160)]
+    times = [15.0 * i for i in range(len(values))]
+    told = [1.0] * len(values)
+    intervals = follow(
+        times,
+        started=told if evidence == "process" else None,
+        created={"drafts": told} if evidence == "created" else None,
+        drafts=values,
+    )
+    assert [interval.event for interval in intervals].count("backwards") == 1
+    assert not any(interval.event == "restart" for interval in intervals)
+    assert sums(intervals, "drafts") == 160 * (len(values) - 2)
+
+
+@pytest.mark.parametrize("started", [[1.0] * 5, None])
+def test_an_interval_old_body_served_again_is_no_restart(started: list[float] | None) -> None:
+    """5000 5160 5320, the one before once more, 5640: nothing is lost and nothing counted twice."""
+    intervals = follow([0, 2, 4, 4.8, 8], started=started, drafts=[5000, 5160, 5320, 5160, 5640])
+    assert [interval.event for interval in intervals] == ["none", "none", "interleave", "none"]
+    assert sums(intervals, "drafts") == 640
+
+
+def test_a_fall_too_deep_for_its_time_is_no_restart() -> None:
+    """Without a start time: 160 per 15 s are usual, so 4000 after 15 s is no new process, 300 is one."""
+    for low, event in ((4000, "backwards"), (300, "restart")):
+        values = [9680, 9840, 10_000, low, low + 160, low + 320]
+        intervals = follow([15.0 * i for i in range(6)], drafts=values)
+        assert intervals[2].event == event
+
+
+def test_a_series_made_anew_in_an_old_process_is_no_restart() -> None:
+    """One creation time moved while the process and another series are as old as before."""
+    (interval,) = follow(
+        [0, 15],
+        started=[-100.0, -100.0],
+        created={"drafts": [-100.0, -100.0], "accepted": [-100.0, 5.0]},
+        drafts=[1000, 1160],
+        accepted=[2500, 2800],
+    )
+    assert interval.event == "none"
+
+
+def test_a_rank_restarts_inside_a_server_that_does_not() -> None:
+    """The server's start time stands, all counters of the rank were made anew: a restart of the rank."""
+    (interval,) = follow([0, 15], started=[-100.0] * 2, created={"drafts": [-100.0, 5.0]}, drafts=[10, 60])
+    assert (interval.event, interval.increments[key("drafts")]) == ("restart", 60)
+
+
+def test_rounding_of_a_sum_is_no_fall() -> None:
+    """A sum of floats that comes out 1e-12 lower is the same number."""
+    (interval,) = follow([0, 15], drafts=[5000.0, 5000.0 - 1e-8])
+    assert (interval.event, interval.increments[key("drafts")]) == ("none", 0)
 
 
 def test_an_unchanged_start_time_forgives_a_small_fall_at_the_end() -> None:

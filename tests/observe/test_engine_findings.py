@@ -56,6 +56,31 @@ def test_the_window_of_a_restart_is_partial_and_the_next_is_good() -> None:
     assert states == [WindowState.GOOD] * 4 + [WindowState.PARTIAL] + [WindowState.GOOD] * 3
 
 
+def test_a_clock_set_back_is_named_and_its_window_left_out() -> None:
+    """The times of scrapes step back by ten minutes half-way: no restart, one window lost, one finding."""
+    server = Server()
+    scrapes = busy(server, 6)
+    server.time -= 600
+    scrapes += [TimedScrape(one.time, one.result) for one in busy(server, 6)[1:]]
+    result = windows_of(scrapes)
+    states = [window.state for window in result.windows]
+    assert (states.count(WindowState.PARTIAL), states.count(WindowState.GOOD)) == (1, 11)
+    assert codes(result) == {"counters_went_back"}
+    assert {window.restarts for window in result.windows} == {0}
+
+
+def test_an_older_body_served_again_costs_the_windows_it_touches() -> None:
+    """The body of an interval ago comes again 0.8 s after a newer one: both sides of it are left out."""
+    server = Server()
+    scrapes = busy(server, 6)
+    stale = TimedScrape(scrapes[3].time + 0.8, scrapes[2].result)
+    result = windows_of([*scrapes, stale])
+    states = [window.state for window in result.windows]
+    good, partial = WindowState.GOOD, WindowState.PARTIAL
+    assert states == [good, good, good, partial, partial, good, good]
+    assert codes(result) == {"counter_interleaved"}
+
+
 def test_ranks_are_engines_of_their_own_and_add_up() -> None:
     """Position 0 of two ranks: 7 of 10 and 21 of 30 are 28 of 40, not the last one over the sum."""
 

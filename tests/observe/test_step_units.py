@@ -101,6 +101,40 @@ def test_steps_counted_by_several_servers_are_set_right(batch: int) -> None:
     assert [window.step_seconds for window in result.windows] == pytest.approx([0.05] * 5)
 
 
+@pytest.mark.parametrize("factor", [1.2, 1.3, 1.5, 1.7])
+@pytest.mark.parametrize("batch", [2, 8, 40])
+def test_steps_that_some_servers_count_twice_are_set_right(batch: int, factor: float) -> None:
+    """Of two API servers often only one has an output to deliver: steps are inflated by less than two."""
+    server = Server(started=None)
+    server.running = batch
+    scrapes = [server.scrape()]
+    for _ in range(5):
+        server.run(15, batch, 2)
+        server.add({"iteration_tokens_total_count": 300 * (factor - 1)})
+        scrapes.append(server.scrape())
+    result = windows_of(scrapes)
+    assert "steps_inflated" in codes(result)
+    assert {window.state for window in result.windows} == {WindowState.GOOD}
+    assert [window.batch for window in result.windows] == pytest.approx([batch] * 5)
+
+
+@pytest.mark.parametrize("gauge", ["untold", "restless"])
+def test_steps_that_only_look_inflated_are_named(gauge: str) -> None:
+    """Without gauges that stand still nothing is set right: the windows are lost, and a finding says why."""
+    server = Server(started=None)
+    gone = ["num_requests_running"] if gauge == "untold" else []
+    scrapes = [server.scrape(without=gone)]
+    for i in range(8):
+        server.run(15, 8, 2)
+        server.add({"iteration_tokens_total_count": 90})
+        server.running = (4, 8, 12)[i % 3]
+        scrapes.append(server.scrape(without=gone))
+    result = windows_of(scrapes)
+    assert "steps_maybe_inflated" in codes(result)
+    assert "steps_inflated" not in codes(result)
+    assert {window.state for window in result.windows} == {WindowState.TRANSITION}
+
+
 def test_bursts_are_not_taken_for_several_servers() -> None:
     """A batch that swings within every window reads alike, but its gauges do not stand at its mean."""
     server = Server(started=None)

@@ -5,8 +5,9 @@ is followed alone and events are decided per *group*: the series of one engine, 
 together. A fall is a restart only with evidence: a later start or creation time or, where neither is
 told, counters as low as a new process can have counted since the scrape before. Any other fall is an
 older reading: the running maximum holds where the counter comes back, else it counts on from there.
-After a restart the increment is what was counted since zero. A series first seen is a baseline unless it was created
-inside the interval: "born at 0 just now" and "old, first seen" look alike without its creation time.
+After a restart the increment is what was counted since zero. A series first seen is a baseline unless
+it was created inside the interval: "born at 0 just now" and "old, first seen" look alike without its
+creation time.
 """
 
 from __future__ import annotations
@@ -144,10 +145,19 @@ class _Follower:
         later = [rise > CLOCK_SLACK for rise in rises if rise is not None]
         if later and (all(later) if told else any(later)):
             return "restart"
+        return self._fall(i, one_process=told or bool(later))
+
+    def _fall(self, i: int, *, one_process: bool) -> Event:
+        """Decide what the series that read lower at scrape ``i`` mean, where no new process was told.
+
+        Args:
+            i: number of the scrape.
+            one_process: a start or creation time is known to have stood still, so that nothing restarted.
+        """
         fallen = [key for key in self.tracks if self._fell(i, key)]
         if not fallen:
             return "none"
-        if told or later:
+        if one_process:
             return "interleave" if all(self._returns(i, key, sure=True) for key in fallen) else "backwards"
         if all(self._returns(i, key, sure=False) for key in fallen):
             return "interleave"
@@ -208,9 +218,7 @@ class _Follower:
         self.held[key] = value
         if interval.event == "mixed":
             interval.bad[key] = "comes from two processes in turn"
-        elif interval.event == "backwards":
-            return
-        elif key in interval.bad:
+        elif interval.event == "backwards" or key in interval.bad:
             return
         elif interval.event == "restart":
             interval.increments[key] = value

@@ -91,6 +91,12 @@ def _events(view: EngineView) -> Iterator[Finding]:
             "a counter fell and recovered: two readings of it are mixed, the larger one holds",
         ),
         (
+            "backwards",
+            "counters_went_back",
+            "warning",
+            "counters fell without a restart: an old body or a clock set back; these windows are left out",
+        ),
+        (
             "mixed",
             "sources_mixed",
             "warning",
@@ -300,6 +306,15 @@ def _units(view: EngineView) -> Iterator[Finding]:
             "steps are counted more than once (several API servers share the engine): batch and steps are "
             "taken from inter-token seconds per wall second",
             factor=view.units.steps_inflated_by,
+        )
+    if view.units.steps_look_inflated_by > 1:
+        yield view.finding(
+            "steps_maybe_inflated",
+            "warning",
+            f"requests wait {view.units.steps_look_inflated_by:.2f} of the wall time per step: several API "
+            "servers count steps twice, or the batch swings within windows; num_requests_running at every "
+            "scrape under steady load would tell",
+            factor=view.units.steps_look_inflated_by,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -25,10 +25,19 @@ ENOUGH_ACCEPTED = 30.0
 off after a stop or not yet delivered are a few percent, so 30 leave no doubt at the quarter marks."""
 SURE = 0.25
 """Share of the accepted tokens by which the event count may miss either reading."""
-INFLATED = 1.5
-"""Inter-token time over wall time per counted step from which steps were counted more than once. One
-server reads 1 plus the squared variation of the batch within a window; two read 2 when both are busy.
-Between 1.12 and this the windows are `transition`."""
+INFLATED = 1.12
+"""Inter-token time over wall time per counted step from which steps may have been counted more than once:
+one server at a steady batch reads 1.00, with bursts 1 plus the squared variation of the batch within a
+window; two read 2 when both are busy, less when often only one has an output to deliver (1.5 at two
+requests, 1.3 if one takes most of them). Below this, windows pass as they are."""
+CLEARLY_INFLATED = 1.5
+"""From here the gauges need only stand near the batch that this implies, below they must stand close: a
+batch that varies by 0.7 of itself within every window stands near nothing."""
+STEADY_SHARE = 0.25
+"""Share of the excess pace that the batch's squared variation may reach, by the gauges, for the excess to
+be no doing of the batch, which needs all of it. Read off at the upper quartile, which is 1.3 times the mean
+of normal scatter and not moved by the few windows in which the load was changed. Gauges of a steady load
+show under a tenth at pace 1.3."""
 ENOUGH_WINDOWS = 3
 """Windows that must agree, by their median."""
 GAUGE_SIGMAS = 3.0
@@ -42,6 +51,8 @@ class StepUnits:
 
     latency: LatencyUnit
     steps_inflated_by: float = 1.0
+    steps_look_inflated_by: float = 1.0
+    """The same where the gauges are not told or too restless to prove it: nothing is set right."""
 
 
 def detect_units(windows: Sequence[RawWindow], *, single_process: bool = False) -> StepUnits:
@@ -67,27 +78,40 @@ def detect_units(windows: Sequence[RawWindow], *, single_process: bool = False) 
     if accepted >= ENOUGH_ACCEPTED and later > 0:
         share = (later - events) / accepted
         unit = "output" if share > 1 - SURE else "token" if share < SURE else "unknown"
-    inflated = 1.0 if single_process or unit != "output" else _inflation(windows)
-    return StepUnits(unit, inflated)
+    if single_process or unit != "output":
+        return StepUnits(unit)
+    pace, proven = _inflation(windows)
+    return StepUnits(unit, pace if proven else 1.0, 1.0 if proven else pace)
 
 
-def _inflation(windows: Sequence[RawWindow]) -> float:
-    """Return how often a step was counted, 1 unless the windows prove more.
+def _inflation(windows: Sequence[RawWindow]) -> tuple[float, bool]:
+    """Return how often a step seems to have been counted, 1 if once, and whether the gauges prove it.
 
-    With steps counted n times, wall time per step reads 1/n of what requests waited. The running
-    gauge, which counts nothing twice, must agree with the batch that this implies.
+    With steps counted n times, wall time per step reads 1/n of what requests waited. So it does in
+    bursts, by 1 plus the squared variation of the batch within a window at most (step time grows no
+    faster than the batch). The running gauge counts nothing twice and tells the two apart: its mean is
+    seconds waited per wall second either way, but at the ends of windows it scatters as the batch does.
     """
-    paces = []
+    paces, near, variation = [], [], []
     for window in windows:
         counts = window.counts
         if counts.steps and counts.request_steps and counts.request_step_seconds and window.seconds > 0:
-            pace = counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds
-            if _gauges_agree(window) or pace < INFLATED:
-                paces.append(pace)
-    if len(paces) < ENOUGH_WINDOWS:
-        return 1.0
-    middle = median(paces)
-    return middle if middle > INFLATED else 1.0
+            paces.append(counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds)
+            if _gauges_agree(window) or paces[-1] < CLEARLY_INFLATED:
+                near.append(paces[-1])
+            variation += _squared_distances(window)
+    if len(near) >= ENOUGH_WINDOWS and (clear := median(near)) > CLEARLY_INFLATED:
+        return clear, True
+    if len(paces) < ENOUGH_WINDOWS or (pace := median(paces)) <= INFLATED:
+        return 1.0, False
+    told = len(variation) >= 2 * ENOUGH_WINDOWS
+    return pace, told and quantiles(variation)[-1] < STEADY_SHARE * (pace - 1.0)
+
+
+def _squared_distances(window: RawWindow) -> list[float]:
+    """Return the squared relative distances of both running gauges from seconds waited per wall second."""
+    batch = (window.counts.request_step_seconds or 0.0) / window.seconds
+    return [(gauge / batch - 1.0) ** 2 for gauge in window.running if gauge is not None]
 
 
 def _gauges_agree(window: RawWindow) -> bool:
