@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.fleet import Finding, WindowState
+from tuner.observe.tables import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tuner.observe.evidence import RawWindow
     from tuner.observe.snapshots import Group
     from tuner.observe.states import Judged
+    from tuner.observe.tables import Held
     from tuner.observe.units import StepUnits
 
 SPECULATION = ("drafts", "draft_tokens", "accepted", "accepted_by_position")
@@ -23,13 +24,6 @@ STUCK_WINDOWS = 4
 """Windows without a token at a running gauge above 0 (a minute at 15 s): no prefill takes as long."""
 SURE_WINDOWS = 3
 """Windows with traffic after which a missing family is missing, not late: families appear on first use."""
-CONFIRMING_WINDOWS = 2
-"""Windows that must contradict the schedule: one may hold the change to it."""
-SPREAD_SIGMAS = 3.0
-"""Requests that come and go at random spread the batch by its square root; a window of a hundred steps
-sees three of those."""
-FEW_STEPS = 0.5
-"""Draft tokens per draft by which a few steps in a row beyond those may move the mean."""
 SHOWN = 5
 
 OPTIONAL_PROPOSALS = frozenset({"ngram", "ngram_gpu", "suffix"})
@@ -48,6 +42,8 @@ class EngineView:
     vocabulary: Vocabulary
     fingerprint: Fingerprint
     schedule: Schedule | None
+    held: Held | None = None
+    """What speaks against the schedule, where one was named."""
 
     @property
     def working(self) -> list[RawWindow]:
@@ -63,21 +59,6 @@ def of_engine(view: EngineView) -> list[Finding]:
     """Report what was noticed about one engine."""
     rules = (_events, _values, _series, _missing, _speculation, _schedule, _gauges, _units, _proposals)
     return [finding for rule in rules for finding in rule(view)]
-
-
-def visited_draft_lens(window: RawWindow, schedule: Schedule) -> frozenset[int]:
-    """Return the draft lengths of the rows whose batch sizes a window may have visited.
-
-    Bounded by three times the square root of the batch around it and by what the gauges say. A row too
-    many only costs information, one too few would be a bias.
-    """
-    centre = window.occupancy or 1.0
-    spread = SPREAD_SIGMAS * math.sqrt(centre)
-    ends = [gauge for gauge in window.running if gauge]
-    low = max(1, math.floor(min([centre - spread, *ends])))
-    high = min(schedule.max_batch, math.ceil(max([centre + spread, *ends])))
-    low = min(low, schedule.max_batch)
-    return frozenset(row.draft_len for row in schedule.ranges if row.first <= high and row.last >= low)
 
 
 def _events(view: EngineView) -> Iterator[Finding]:
@@ -208,60 +189,10 @@ def _speculation(view: EngineView) -> Iterator[Finding]:
 
 def _schedule(view: EngineView) -> Iterator[Finding]:
     """Engines that do not draft what their table says."""
-    if view.schedule is None:
-        return
-    ignored: list[tuple[float, list[int]]] = []
-    inactive: list[list[int]] = []
-    for one in view.judged:
-        window, counts = one.raw, one.raw.counts
-        if one.state is not WindowState.GOOD or counts.drafts is None or counts.draft_tokens is None:
-            continue
-        expected = sorted(visited_draft_lens(window, view.schedule))
-        if not counts.drafts:
-            if expected[0] > 0:
-                inactive.append(expected)
-            continue
-        drafted = counts.draft_tokens / counts.drafts
-        within = max(1, expected[0]) - FEW_STEPS <= drafted <= expected[-1] + FEW_STEPS
-        if not within or not _possible(one, view.schedule):
-            ignored.append((drafted, expected))
-    if len(ignored) >= CONFIRMING_WINDOWS:
-        drafted, expected = ignored[-1]
-        yield view.finding(
-            "ignored",
-            "critical",
-            f"the table asks for {' or '.join(map(str, expected))} draft tokens, {drafted:.2f} are drafted: "
-            "the engine ignores it",
-            drafted=drafted,
-            expected=expected,
-            windows=len(ignored),
-        )
-    if len(inactive) >= CONFIRMING_WINDOWS:
-        yield view.finding(
-            "speculation_inactive",
-            "critical",
-            f"the table asks for {' or '.join(map(str, inactive[-1]))} draft tokens, none are drafted",
-            expected=inactive[-1],
-            windows=len(inactive),
-        )
-
-
-def _possible(one: Judged, schedule: Schedule) -> bool:
-    """Tell whether one draft length throughout agrees with the mean batch.
-
-    If every step drafted K, every step's batch lay in a row with that K, and so did, between the
-    smallest and the largest of them, the mean. One request of slack: the table counts requests in
-    chunked prefill, which the mean does not.
-    """
-    draft_len, batch = one.draft_len, one.raw.occupancy
-    if draft_len is None or draft_len < 0 or batch is None:
-        return True
-    rows = [row for row in schedule.ranges if row.draft_len == draft_len]
-    if not rows:
-        return False
-    last = math.inf if rows[-1].last == schedule.max_batch else rows[-1].last
-    highest = max(batch, *(gauge or 0.0 for gauge in one.raw.running))
-    return rows[0].first - 1 <= highest and batch - 1 <= last
+    told = describe(view.held) if view.held is not None else None
+    if told is not None:
+        code, message, evidence = told
+        yield view.finding(code, "critical", message, **evidence)
 
 
 def _gauges(view: EngineView) -> Iterator[Finding]:

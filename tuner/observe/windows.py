@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
 from tuner.fleet import Fingerprint, Window, WindowState
-from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine, visited_draft_lens
+from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine
 from tuner.observe.evidence import raw_windows
 from tuner.observe.notices import of_scrapes, of_strangers
 from tuner.observe.snapshots import build_groups
 from tuner.observe.states import MIX, Judged, judge
+from tuner.observe.tables import hold_against, visited_draft_lens
 from tuner.observe.units import apply_units, detect_units
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def build_windows(
         pool: pool of every window; the model's name where not given.
         engine: name of the address, put before the rank in the windows' engine.
         fingerprint: what is known about the engine beyond its metrics.
-        schedule: the table known to have run throughout, if any.
+        schedule: the table said to have run throughout, if any; used only where what was drafted agrees.
 
     Returns:
         Windows of every rank and model at this address. Never raises for what a scrape holds.
@@ -76,13 +77,19 @@ def build_windows(
         for window in raw:
             apply_units(window, units)
         judged = judge(raw, schedule)
+        held = hold_against(judged, schedule) if schedule is not None else None
+        trusted = None if held is not None and held.refuted else schedule
+        if trusted is not schedule:
+            judged = judge(raw)
         subject = _subject(group, vocabulary, pool, engine)
         restarts = accumulate(one.raw.interval.event == "restart" for one in judged)
+        tables = [None if held is not None and i in held.windows else trusted for i in range(len(judged))]
         windows.extend(
-            replace(_window(one, group, subject, known, schedule), restarts=seen)
-            for one, seen in zip(judged, restarts, strict=True)
+            replace(_window(one, group, subject, known, table), restarts=seen)
+            for one, seen, table in zip(judged, restarts, tables, strict=True)
         )
-        findings.extend(of_engine(EngineView(group, judged, units, subject, vocabulary, known, schedule)))
+        view = EngineView(group, judged, units, subject, vocabulary, known, schedule, held)
+        findings.extend(of_engine(view))
     return WindowSet(tuple(windows), tuple(findings))
 
 
