@@ -130,9 +130,15 @@ def _confounded(size: Size) -> Iterator[Case]:
     for lens, other, word in (((4, 1), CHAT, "chat"), ((1, 4), CHAT, "chat"), ((4, 2), PROSE, "prose")):
         world = _world(size, size.short, other=other, draft_lens=lens, **by_window)
         yield Case(f"K={lens[0]} code, K={lens[1]} {word}, by window | {size.drafts}", world, confounded=True)
-    in_window = {**by_window, "plan": "mixed", "dwell_steps": 16, "window_steps": 2 * size.window_steps}
+    brief = max(4.0, size.short / 4)
+    in_window = {
+        **by_window,
+        "plan": "mixed",
+        "dwell_steps": 4 * brief,
+        "window_steps": 2 * size.window_steps,
+    }
     for lens in ((4, 2), (2, 4)):
-        world = _world(size, 4, other=CHAT, draft_lens=lens, **in_window)
+        world = _world(size, brief, other=CHAT, draft_lens=lens, **in_window)
         yield Case(f"K={lens[0]} code, K={lens[1]} chat, in a window | {size.drafts}", world, confounded=True)
 
 
