@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.fit import curve
-from tuner.fit.curve import Design, Solution, crossover_of, log_crossover_sd, seconds_of, solve
+from tuner.fit.curve import CROSSOVER, Design, Solution, implied_sd, quantities_of, seconds_of, solve
 
 TOKENS = np.geomspace(0.1, 10, 40)
 COLUMNS = np.column_stack([np.ones(40), np.tile([0.0, 1.0, 2.0, 3.0], 10)])
@@ -91,7 +91,9 @@ def test_one_cell_in_twenty_that_is_wildly_off_moves_the_fit_by_little() -> None
     free = np.array([[True, True, True, False, True]])
     start = np.array([[0.0, -0.5, 0.7, 0.0, 0.05]])
     before, after = (_fit(one, start, free) for one in (design, replace(design, log_seconds=spoilt)))
-    assert crossover_of(after.theta)[0] == pytest.approx(crossover_of(before.theta)[0], rel=0.02)
+    assert quantities_of(after.theta)[0, CROSSOVER] == pytest.approx(
+        quantities_of(before.theta)[0, CROSSOVER], abs=0.02
+    )
 
 
 def test_the_implied_error_of_the_crossover_is_what_repetition_shows() -> None:
@@ -102,6 +104,6 @@ def test_the_implied_error_of_the_crossover_is_what_repetition_shows() -> None:
     rng = np.random.default_rng(5)
     design = replace(clean, log_seconds=clean.log_seconds + rng.normal(0, 0.02, (200, 40)))
     found = solve(design, np.tile(truth, (200, 1)), np.tile(free, (200, 1)), np.ones((200, 40)))
-    spread = float(np.std(np.log(crossover_of(found.theta))))
-    implied = float(log_crossover_sd(clean, truth[None, :], free)[0])
+    spread = float(np.std(quantities_of(found.theta)[:, CROSSOVER]))
+    implied = float(implied_sd(clean, truth[None, :], free)[0, CROSSOVER])
     assert implied == pytest.approx(spread, rel=0.34)

@@ -242,3 +242,13 @@ def test_missing_fits_pass_their_reason_on() -> None:
     acceptance, step_time = fit_acceptance(windows, pool="p"), fit_step_time(windows)
     assert table_from_fits(reason, step_time, windows, PlanOptions()) is reason
     assert table_from_fits(acceptance, reason, windows, PlanOptions()) is reason
+
+
+def test_one_load_at_one_draft_length_predicts_no_other() -> None:
+    """From one batch at K=3 nobody knows what a token costs: no number for 0 to 2, not even a wide one."""
+    windows = engine_windows([3], (12,), HAZARDS, step_seconds)
+    acceptance, step_time = fit_acceptance(windows, pool="p"), fit_step_time(windows)
+    table = table_from_fits(acceptance, step_time, windows, PlanOptions())
+    assert isinstance(table, GoodputTable)
+    assert table.batches.tolist() == [12]
+    assert table.known.tolist() == [[False, False, False, True]]

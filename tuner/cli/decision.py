@@ -109,12 +109,14 @@ def _print_step_time(decision: PoolDecision) -> None:
     if not isinstance(fit, StepTimeFit):
         print_line(f"step time: cannot say: {cannot_say(fit)}", indent="")
         return
-    fixed = MILLISECONDS * (fit.floor_seconds + fit.overhead_seconds)
-    print_line(
-        f"step time: {fixed:.1f} ms fixed, {MILLISECONDS * fit.seconds_per_token:.3f} ms per token in "
-        f"flight, {knee(fit.sharpness)}; {drafter_cost(fit.draft)}",
-        indent="",
-    )
+    if isinstance(fit.split, NotEnoughData):
+        text = f"fixed time and time per token: cannot say: {cannot_say(fit.split)}"
+    else:
+        text = (
+            f"{milliseconds(fit.split.fixed)} fixed, {milliseconds(fit.split.per_token)} per token in "
+            f"flight, {knee(fit.sharpness)}; {drafter_cost(fit.draft)}"
+        )
+    print_line(f"step time: {text}", indent="")
     crossover = decision.crossover
     if isinstance(crossover, Crossover):
         text = (
@@ -124,6 +126,12 @@ def _print_step_time(decision: PoolDecision) -> None:
     else:
         text = f"cannot say: {cannot_say(crossover)}"
     print_line(f"crossover: {text}", indent="")
+
+
+def milliseconds(seconds: Estimate) -> str:
+    """Return a time with its interval, in milliseconds."""
+    value, low, high = (MILLISECONDS * part for part in (seconds.value, seconds.low, seconds.high))
+    return f"{value:.3g} ms (95 %: {low:.3g} to {high:.3g})"
 
 
 def knee(sharpness: float) -> str:

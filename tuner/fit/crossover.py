@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tuner.fit.curve import INVERSE_P, LOG_FLOOR, LOG_SLOPE, crossover_of
+from tuner.fit.curve import CROSSOVER, INVERSE_P, LOG_FLOOR, LOG_SLOPE, quantities_of
 from tuner.fleet import NotEnoughData
 
 if TYPE_CHECKING:
@@ -99,33 +99,47 @@ def unidentified(tokens: Floats, draft_lens: Floats, crossover: float) -> NotEno
 def crossover(cells: Cells, pair: Floats, resamples: Resamples) -> Crossover | NotEnoughData:
     """Return the crossover with its interval, or why it cannot be told.
 
-    The interval is the hull of three: o folded into m, o free, and the point estimate. Data of a blunt
-    knee fit either way, and the two then differ by more than each one's own noise.
-
     Args:
         cells: the cells.
         pair: (2, p) point parameters, o folded and o free, in seconds and tokens.
         resamples: resampled parameters in seconds and tokens.
     """
     point = point_of(pair)
-    value = float(crossover_of(point))
+    low, value, high = np.exp(reach(pair, resamples, CROSSOVER, np.sqrt(2) * MODEL_ERROR)).tolist()
     if (why := unidentified(cells.tokens, cells.draft_len, value)) is not None:
         return why
-    quantile = _student_95(resamples.freedom)
-    ends = [value]
-    parts = np.split(resamples.draws, 2)
-    for centre, part, implied in zip(resamples.centre, parts, resamples.implied_sd, strict=True):
-        middle = float(np.log(crossover_of(centre)))
-        drawn = max(float(np.std(np.log(crossover_of(part)))), float(implied))
-        spread = float(np.hypot(drawn, np.sqrt(2) * MODEL_ERROR))
-        ends.extend([float(np.exp(middle - quantile * spread)), float(np.exp(middle + quantile * spread))])
-    low = min(ends) / (1.0 if cells.draft_len.min() < 1 else 1.0 + UNSEEN_BASE)
+    low /= 1.0 if cells.draft_len.min() < 1 else 1.0 + UNSEEN_BASE
     sharpness = 1.0 / float(pair[0, INVERSE_P])
     excluding: float | NotEnoughData = float(np.exp(point[LOG_FLOOR] - point[LOG_SLOPE]))
     if sharpness < OVERHEAD_TELLS:
         reason = "step time is too near to a line to tell overhead from the floor: sharpness"
         excluding = NotEnoughData(reason, have=round(sharpness, 2), need=OVERHEAD_TELLS)
-    return Crossover(value, low, max(ends), excluding)
+    return Crossover(value, low, high, excluding)
+
+
+def reach(pair: Floats, resamples: Resamples, place: int, model_error: float) -> Floats:
+    """Return (low, point, high) of one quantity of the curve at 95 %.
+
+    The interval is the hull of three: o folded into m, o free, and the point estimate. Data of a blunt
+    knee fit either way, and the two then differ by more than each one's own noise.
+
+    Args:
+        pair: (2, p) point parameters, o folded and o free, in seconds and tokens.
+        resamples: resampled parameters in seconds and tokens.
+        place: place of the quantity, see :func:`tuner.fit.curve.quantities_of`.
+        model_error: standard deviation that no sample size removes.
+    """
+    quantile = _student_95(resamples.freedom)
+    value = float(quantities_of(point_of(pair))[place])
+    ends = [value]
+    drawn = quantities_of(resamples.draws)[:, place]
+    for centre, part, implied in zip(
+        resamples.centre, np.split(drawn, 2), resamples.implied_sd[:, place], strict=True
+    ):
+        middle = float(quantities_of(centre)[place])
+        spread = float(np.hypot(max(float(np.std(part)), float(implied)), model_error))
+        ends += [middle - quantile * spread, middle + quantile * spread]
+    return np.array([min(ends), value, max(ends)])
 
 
 def _student_95(freedom: int) -> float:

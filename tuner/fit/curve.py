@@ -115,10 +115,31 @@ def seconds_of(theta: Floats, tokens: Floats, columns: Floats) -> Floats:
     return np.asarray(np.exp(log_core) + theta[:, NONLINEAR:] @ columns.T)
 
 
-def crossover_of(theta: Floats) -> Floats:
-    """Return (o + m) / c of parameters (..., 3 + l)."""
+CROSSOVER, FIXED, FLOOR, SLOPE, BLUNTNESS, OVERHEAD_SHARE = range(6)
+"""Places of what :func:`quantities_of` returns: log of (o + m) / c, of o + m, of m and of c, then 1/p and
+o / (o + m)."""
+
+
+def quantities_of(theta: Floats) -> Floats:
+    """Return what parameters (..., 3 + l) say in terms that have an interval each, (..., 6)."""
     fixed = theta[..., OVERHEAD] + np.exp(theta[..., LOG_FLOOR])
-    return np.asarray(fixed / np.exp(theta[..., LOG_SLOPE]))
+    logs = np.log(fixed), theta[..., LOG_FLOOR], theta[..., LOG_SLOPE]
+    share = theta[..., OVERHEAD] / fixed
+    return np.stack([logs[0] - logs[2], *logs, theta[..., INVERSE_P], share], axis=-1)
+
+
+def _gradients(theta: Floats) -> Floats:
+    """Return the gradient (r, 3 + l, 6) of each quantity by each parameter."""
+    floor = np.exp(theta[:, LOG_FLOOR])
+    fixed = floor + theta[:, OVERHEAD]
+    out = np.zeros((*theta.shape, 6))
+    out[:, LOG_FLOOR, FIXED] = floor / fixed
+    out[:, OVERHEAD, FIXED] = 1.0 / fixed
+    out[:, LOG_FLOOR, FLOOR] = out[:, LOG_SLOPE, SLOPE] = out[:, INVERSE_P, BLUNTNESS] = 1.0
+    out[:, :, CROSSOVER] = out[:, :, FIXED] - out[:, :, SLOPE]
+    out[:, OVERHEAD, OVERHEAD_SHARE] = floor / fixed**2
+    out[:, LOG_FLOOR, OVERHEAD_SHARE] = -floor * theta[:, OVERHEAD] / fixed**2
+    return out
 
 
 def _core(theta: Floats, tokens: Floats) -> tuple[Floats, Floats, Floats]:
@@ -175,10 +196,10 @@ def _add_prior(hessian: Floats, gradient: Floats, theta: Floats, design: Design)
     gradient += (turned @ rows[..., None])[..., 0]
 
 
-def log_crossover_sd(design: Design, theta: Floats, free: NDArray[np.bool_]) -> Floats:
-    """Return the standard deviation (r,) of log crossover that the cells' variance implies.
+def implied_sd(design: Design, theta: Floats, free: NDArray[np.bool_]) -> Floats:
+    """Return the standard deviation (r, 6) of each quantity that the cells' variance implies.
 
-    The inverse information of the parameters not at a bound, through the gradient of the crossover:
+    The inverse information of the parameters not at a bound, through the gradients of the quantities:
     exact where the noise is as the design says, also where few cells carry most of a parameter and
     reweighting cells cannot show what other cells there would have said.
     """
@@ -194,14 +215,9 @@ def log_crossover_sd(design: Design, theta: Floats, free: NDArray[np.bool_]) -> 
     information = np.where(held[:, :, None] | held[:, None, :], 0.0, information)
     diagonal = np.arange(theta.shape[1])
     information[:, diagonal, diagonal] = np.where(held, 1.0, information[:, diagonal, diagonal] + 1e-9)
-    floor = np.exp(theta[:, LOG_FLOOR])
-    gradient = np.zeros_like(theta)
-    gradient[:, LOG_FLOOR] = floor / (floor + theta[:, OVERHEAD])
-    gradient[:, LOG_SLOPE] = -1.0
-    gradient[:, OVERHEAD] = 1.0 / (floor + theta[:, OVERHEAD])
-    gradient[held] = 0.0
-    along = np.linalg.solve(information, gradient[..., None])[..., 0]
-    return np.asarray(np.sqrt((gradient * along).sum(axis=1)))
+    gradients = np.where(held[:, :, None], 0.0, _gradients(theta))
+    along = np.linalg.solve(information, gradients)
+    return np.asarray(np.sqrt((gradients * along).sum(axis=1)))
 
 
 def bounds(size: int) -> tuple[Floats, Floats]:

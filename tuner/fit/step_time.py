@@ -21,6 +21,7 @@ from tuner.fit.step_time_correction import Correction, fit_correction
 from tuner.fit.step_time_findings import find_cliffs, find_context_conflict, find_drift
 from tuner.fit.step_time_resample import resample
 from tuner.fit.step_time_solve import log_residual, solve_cells, unscaled
+from tuner.fit.step_time_split import Split, split
 from tuner.fleet import Estimate, Fingerprint, NotEnoughData
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class StepTimeFit:
     """p; inf for a sharp roofline."""
     draft: Drafter
     kv_seconds_per_token: float | NotEnoughData
+    split: Split | NotEnoughData
+    """Floor, time per token and sharpness with their intervals, or why the cells do not tell them apart.
+    Then the plain numbers above rest on a prior, and only predictions near the load seen mean anything."""
     crossover: Crossover | NotEnoughData
     cells: Cells
     findings: tuple[Finding, ...]
@@ -174,14 +178,19 @@ class StepTimeFit:
         return np.asarray(out)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return ``step_time`` of the JSON contract; sharpness is null for a sharp roofline."""
-        kv = self.kv_seconds_per_token
+        """Return ``step_time`` of the JSON contract; sharpness is null for a sharp roofline.
+
+        Where the split is not known its parameters are null, with the reason beside them.
+        """
+        kv, told = self.kv_seconds_per_token, self.split
+        if isinstance(told, NotEnoughData):
+            names = ("floor_seconds", "overhead_seconds", "seconds_per_token", "sharpness")
+            parameters: dict[str, Any] = {**dict.fromkeys(names), "split_unknown": str(told)}
+        else:
+            parameters = told.as_dict()
         return {
             "fingerprint": self.fingerprint.as_dict(),
-            "floor_seconds": self.floor_seconds,
-            "seconds_per_token": self.seconds_per_token,
-            "sharpness": self.sharpness if np.isfinite(self.sharpness) else None,
-            "overhead_seconds": self.overhead_seconds,
+            **parameters,
             "draft": self.draft.as_dict(),
             "kv_seconds_per_token": None if isinstance(kv, NotEnoughData) else kv,
             "cells": len(self.cells),
@@ -261,6 +270,7 @@ def fit_step_time(
         sharpness=float("inf") if inverse_p <= MIN_INVERSE_P * 1.01 else 1.0 / inverse_p,
         draft=drafter_of(theta, problem.shape, shape_reason(cells, problem.shape)),
         kv_seconds_per_token=float(theta[CONTEXT]) if problem.kv_reason is None else problem.kv_reason,
+        split=split(cells, pair, drawn),
         crossover=crossover(cells, pair, drawn),
         cells=cells,
         findings=(*find_cliffs(cells), *find_drift(problem.speed)),

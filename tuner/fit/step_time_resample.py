@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.fit.curve import OVERHEAD, bounds, log_crossover_sd, solve
+from tuner.fit.curve import OVERHEAD, bounds, implied_sd, solve
 from tuner.fit.step_time_columns import FLAT, LINEAR, flags_of, shapes_for
 from tuner.fit.step_time_nodes import merge, node_of
 
@@ -37,7 +37,7 @@ class Resamples:
     draws: Floats
     """(2 r, p) fits to reweighted cells."""
     implied_sd: Floats
-    """(2,) standard deviation of log crossover that the noise of the cells implies."""
+    """(2, 6) standard deviation of each quantity that the noise of the cells implies."""
     freedom: int
     """Cells beyond the parameters fitted, at least 1."""
 
@@ -75,7 +75,7 @@ def resample(problem: Problem, pair: Solution, resamples: int, seed: int) -> Res
     )
     freedom = max(len(cells) - int(flags[-1].sum()), 1)
     widening = float(np.sqrt(len(cells) / freedom))
-    implied = log_crossover_sd(problem.design, centre, flags)
+    implied = implied_sd(problem.design, centre, flags)
     return Resamples(centre, _widened(solution.theta, centre, widening), implied, freedom)
 
 

@@ -94,7 +94,8 @@ def table_from_fits(
     curve fills in between, and beyond them the schedule carries its ends on, with findings. Draft
     lengths run from 0 to the longest one that ran, and those that are allowed. Cells are
     ``EXTRAPOLATED`` where the step time lies outside what was measured, or a position of the draft was
-    not measured.
+    not measured, and ``UNKNOWN`` beyond the draft lengths that ran where it is not known what a token
+    costs.
     """
     if isinstance(acceptance, NotEnoughData):
         return acceptance
@@ -175,6 +176,9 @@ def _states(
         np.repeat(grid_b, lens.size), np.tile(lens.astype(np.float64), batches.size)
     ).reshape(inside.shape)
     states = np.where(inside, CellState.INTERPOLATED, CellState.EXTRAPOLATED)
+    if isinstance(step_time.split, NotEnoughData):  # the curve knows the loads seen, and no other
+        ran = step_time.cells.draft_len
+        states[:, (lens < ran.min()) | (lens > ran.max())] = CellState.UNKNOWN
     return np.where(inside & measured, CellState.MEASURED, states).astype(np.int8)
 
 
