@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,14 +71,14 @@ def replay(
     """
     from tuner.cli.settings import pool_settings
 
+    if plot is not None:
+        from tuner.cli.picture import check_format
+
+        check_format(plot)
     settings = pool_settings(config_file, pool, max_batch, allowed_draft_lens)
     seen = _observe(path, engine, settings.name or pool, settings.pool, ran)
     decision = _decide(seen, settings.pool, path)
-    if plot is not None:
-        from tuner.cli.picture import draw
-
-        for one in decision.pools:
-            draw(one, plot if len(decision.pools) == 1 else plot.with_stem(f"{plot.stem}-{one.pool}"))
+    pictures = [] if plot is None else _draw(decision, plot)
     if as_json:
         from tuner.cli.contract import decision_dict
 
@@ -86,10 +87,27 @@ def replay(
         from tuner.cli.decision import print_decision
 
         print_decision(decision)
-        if plot is not None:
-            click.echo(f"\npicture: {plot}")
+        for picture in pictures:
+            click.echo(f"\npicture: {picture}")
     if not seen.good:
         raise RecordingError(_why_nothing(seen, path))
+
+
+def _draw(decision: Decision, plot: Path) -> list[Path]:
+    """Draw every pool that there is something to draw of, and say on stderr of which there is nothing."""
+    from tuner.cli.picture import draw, nothing_to_draw
+
+    drawn: list[Path] = []
+    for one in decision.pools:
+        why = nothing_to_draw(one)
+        if why:
+            click.echo(f"no picture of pool {one.pool}: {why}", err=True)
+            continue
+        # A pool is named after its model where nothing else names it, and those have slashes in them.
+        suffix = "" if len(decision.pools) == 1 else "-" + re.sub(r"[^\w.-]+", "_", one.pool)
+        drawn.append(plot.with_stem(plot.stem + suffix))
+        draw(one, drawn[-1])
+    return drawn
 
 
 def _observe(path: Path, engine: str, pool: str | None, settings: PoolSettings, ran: str | None) -> WindowSet:
