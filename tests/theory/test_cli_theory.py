@@ -86,6 +86,27 @@ def test_crossover_json(
     assert (round(document["crossover_tokens"]), document["moe_factor"]) == (tokens, factor)
 
 
+@pytest.mark.parametrize("verb", ["crossover", f"{SPEEDUP} --acceptance 0.8"])
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        ("--hardware h100-sxm --dtype fp8", True),
+        ("--hardware h100-sxm --dtype int4", True),
+        ("--hardware h100-sxm --dtype bf16", False),
+        ("--hardware h100-sxm --flops 1979e12 --dtype fp8", False),
+        ("--flops 1979e12 --bandwidth 3.35e12 --dtype fp8", False),
+    ],
+)
+def test_the_math_of_a_sheet_is_named(
+    run: Callable[[str], tuple[int, str, str]], verb: str, options: str, noted: bool
+) -> None:
+    """A sheet's rate is that of bf16 math: with smaller weights the answer says so, with a given rate not."""
+    arguments = f"{verb.replace('--flops 989e12 --bandwidth 3.35e12 ', '')} {options}"
+
+    assert bool(_document(run, arguments)["notes"]) is noted
+    assert ("bf16 math" in run(arguments)[1]) is noted
+
+
 def test_crossover_with_context(run: Callable[[str], tuple[int, str, str]]) -> None:
     """32 requests of 8000 tokens read 84 GB beside 140 GB of weights: the crossover is 1.6 times as high."""
     document = _document(

@@ -59,6 +59,7 @@ def _computed() -> list[str]:
         f"{draft_len_table((0.4,), 0.0).rows[0].speedup:.2f}",
         f"{crossover:.0f}",
         f"{crossover_tokens(Hardware(1979e12, 3.35e12), Model.dense(70e9, 8)):.0f}",
+        f"{crossover_tokens(H100, Model.dense(70e9, 8)):.0f}",
         f"{crossover_tokens(H100, Model.dense(70e9, 4)):.0f}",
         f"{crossover_tokens(H100, Model(8e9, 1e9)):.0f}",
         f"{crossover_tokens(H100, LARGE, context):.0f}",

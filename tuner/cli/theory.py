@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner._exceptions import InputError
-from tuner.cli.output import print_json, print_table
+from tuner.cli.output import print_json, print_line, print_table
 from tuner.cli.parameters import LARGEST, LONGEST_DRAFT, Number, NumberList, WeightFormat
+from tuner.cli.theory_hardware import hardware_of, hardware_options, math_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tuner.theory.roofline import Hardware, Model
 
 UPPER_BOUND = """\
@@ -23,39 +22,11 @@ ROUNDING = 1e-12
 """Relative slack before rounding down, so that a batch of exactly 59 is not printed as 58."""
 LARGEST_BATCH = 1_000_000
 """Requests per step taken for real; engines run at most a few thousand."""
-SMALLEST_FLOPS = 1e9
-SMALLEST_BANDWIDTH = 1e6
-"""Anything slower is a number given in TFLOP/s or TB/s: 989 instead of 989e12."""
-
 
 RATIO = Number(0.0, 1.0, hint="give a ratio, as in 0.8")
 DRAFT_LEN = Number(0, LONGEST_DRAFT, whole=True, hint="give a whole number of tokens, as in 4")
 BATCH = Number(1, LARGEST_BATCH, whole=True, hint="give a whole number of requests, as in 64")
 PARAMS = Number(1.0, LARGEST, hint="give a count of parameters, as in 70e9 or 70B")
-
-
-def _hardware_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--flops``, ``--bandwidth`` and ``--hardware``."""
-    options = (
-        click.option(
-            "--flops",
-            type=Number(SMALLEST_FLOPS, LARGEST, hint="give dense FLOP/s, as in 989e12"),
-            help="Dense FLOP/s in the math the model runs, as in 989e12.",
-        ),
-        click.option(
-            "--bandwidth",
-            type=Number(SMALLEST_BANDWIDTH, LARGEST, hint="give bytes/s, as in 3.35e12"),
-            help="Memory bandwidth in bytes/s, as in 3.35e12.",
-        ),
-        click.option(
-            "--hardware",
-            metavar="NAME",
-            help="A built-in sheet (dense bf16) in place of the two: h100-sxm, a100-sxm, ...",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 EXAMPLES = """\b
@@ -82,7 +53,7 @@ Examples:
 
 
 @theory.command(epilog=SPEEDUP_EXAMPLES)
-@_hardware_options
+@hardware_options
 @click.option("--target-params", type=PARAMS, required=True, help="Parameters of the served model.")
 @click.option(
     "--active-params", type=PARAMS, help="Parameters one token multiplies, for mixtures of experts."
@@ -129,7 +100,7 @@ def speedup(
     from tuner.theory.speedup import speedup_table
 
     table = speedup_table(
-        _hardware(flops, bandwidth, hardware),
+        hardware_of(flops, bandwidth, hardware),
         Model(target_params, active_params or target_params, dtype),
         Model.dense(draft_params, dtype) if draft_params else None,
         draft_len=draft_len,
@@ -137,6 +108,7 @@ def speedup(
         batches=batch,
         tree_tokens=tree_tokens,
     )
+    notes = math_notes(flops, hardware, dtype)
     keys = [f"{alpha:.15g}" for alpha in table.acceptances]
     if as_json:
         rows = [
@@ -148,7 +120,7 @@ def speedup(
             }
             for row in table.rows
         ]
-        print_json({"crossover_tokens": table.crossover, "rows": rows})
+        print_json({"crossover_tokens": table.crossover, "rows": rows, "notes": notes})
         return
     print_table(
         ["batch", "tokens in flight", "bound by", *(f"acc {key}" for key in keys)],
@@ -163,7 +135,7 @@ def speedup(
         ],
         title=f"Speedup at draft length {draft_len}; crossover at {table.crossover:.0f} tokens in flight",
     )
-    click.echo(UPPER_BOUND)
+    _print_notes(notes)
 
 
 DRAFT_LEN_EXAMPLES = """\b
@@ -248,7 +220,7 @@ Examples:
 
 
 @theory.command(epilog=CROSSOVER_EXAMPLES)
-@_hardware_options
+@hardware_options
 @click.option("--total-params", type=PARAMS, help="Parameters in memory, all experts.")
 @click.option(
     "--active-params", type=PARAMS, help="Parameters one token multiplies, for mixtures of experts."
@@ -296,7 +268,7 @@ def crossover(
     """Tokens in flight at which a step turns compute-bound."""
     from tuner.theory.roofline import crossover_tokens
 
-    device = _hardware(flops, bandwidth, hardware)
+    device = hardware_of(flops, bandwidth, hardware)
     model = _crossover_model(total_params, active_params, dtype, needs_size=bool(kv_bytes_per_token))
     if (kv_bytes_per_token is None) != (context_tokens is None):
         raise InputError("--kv-bytes-per-token and --context-tokens belong together: give both or none")
@@ -308,6 +280,7 @@ def crossover(
         "moe_factor": model.moe_factor,
         "kv_factor": tokens / crossover_tokens(device, model),
         "weight_bits": model.weight_bits,
+        "notes": math_notes(flops, hardware, dtype),
     }
     against = _against(device, model, per_request, tokens, max_num_seqs, draft_len, tree_tokens)
     if against:
@@ -322,6 +295,13 @@ def crossover(
         click.echo(f"Context reads raise it by {document['kv_factor']:.3g}.")
     for line in _against_lines(against):
         click.echo(line)
+    _print_notes(document["notes"])
+
+
+def _print_notes(notes: list[str]) -> None:
+    """Print what the answer takes for granted, last what holds for every answer."""
+    for note in notes:
+        print_line(f"Note: {note}.", indent="")
     click.echo(UPPER_BOUND)
 
 
@@ -374,21 +354,6 @@ def _against_lines(against: dict[str, Any]) -> list[str]:
             f"At the largest batch, draft length {against['largest_draft_len']} is the most that stays free."
         )
     return lines
-
-
-def _hardware(flops: float | None, bandwidth: float | None, name: str | None) -> Hardware:
-    """Return the device from its two rates or from a built-in sheet."""
-    from tuner.theory.hardware import hardware_sheet
-    from tuner.theory.roofline import Hardware
-
-    if name is not None:
-        if flops is not None and bandwidth is not None:
-            raise InputError("--hardware: give a sheet or --flops and --bandwidth, not all three")
-        sheet = hardware_sheet(name).hardware
-        return Hardware(flops or sheet.flops, bandwidth or sheet.bandwidth)
-    if flops is None or bandwidth is None:
-        raise InputError("give --flops and --bandwidth, or --hardware with the name of a sheet")
-    return Hardware(flops, bandwidth)
 
 
 def _crossover_model(
