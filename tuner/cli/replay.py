@@ -34,7 +34,11 @@ Examples:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--engine", required=True, help="Kind of engine that was scraped: vllm.")
 @click.option(
-    "--config.file", "config_file", type=click.Path(path_type=Path), help="Configuration with a pool to obey."
+    "--config.file",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Configuration with a pool to obey: its allowed_draft_lens, max_batch, objective, slo.tpot, "
+    "guard.min_gain, guard.tie, drafter.method, hardware and model. Options outvote it.",
 )
 @click.option("--pool", help="Name of the pool; the model's name where not given.")
 @click.option("--max-batch", type=click.IntRange(1), help="Largest batch size of the schedule.")

@@ -69,7 +69,7 @@ def math_notes(flops: float | None, name: str | None, weight_bits: float) -> lis
         return []
     text = (
         f"the FLOP/s of a sheet are those of bf16 math: {weight_bits:g}-bit weights are taken to be read as "
-        "such and multiplied in bf16; where the engine multiplies in 8 or 4 bits, give that rate with --flops "
+        "such and multiplied in bf16; where the engine multiplies in 8 or 4 bits, give its rate by --flops "
         "(for FP8 usually twice the sheet's, which doubles the crossover)"
     )
     return [text]

@@ -225,7 +225,7 @@ class Pool(Section):
     mode: Literal["observe", "advise", "auto"] = Field(
         default="observe", description="Fit and alert; also propose a schedule; also push it."
     )
-    engine: kinds.Word = Field(description="Kind of engine: vllm, sglang, trtllm, llamacpp.")
+    engine: kinds.Word = Field(description="Kind of engine: vllm.")
     engines: Engines = Field(default=Engines(), description="Where the engines are.")
     admin: Admin | None = Field(default=None, description="How schedules are pushed; needed for `auto`.")
     hardware: (

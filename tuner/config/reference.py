@@ -9,6 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from tuner.config.kinds import Kind
 from tuner.config.models import ENV_DELIMITER, ENV_PREFIX, Config
+from tuner.config.obeyed import obeyed
 from tuner.config.structure import section_of
 from tuner.quantities import format_duration, format_number
 from tuner.theory.hardware import ALIASES, SHEETS
@@ -27,6 +28,10 @@ INTRODUCTION = f"""\
 One YAML file, checked by `tuner check config FILE`, which lists every fault with its line and what to do
 about it. `tuner.example.yaml` holds every setting. Unknown keys, keys given twice and keys without a
 value are refused.
+
+**In this release** one command acts on a configuration: `tuner replay --config.file FILE`, on the settings
+whose last column says **now**. All others are accepted and checked, and nothing uses them yet: there is no
+daemon, no push, no alert and no report so far.
 
 **Durations** are whole numbers with units, largest first: `40ms`, `15s`, `10m`, `1h30m`, `400d`. A bare
 number is refused. **Numbers** may be written plainly, as `70e9`, or with k, M, G or B (10⁹), T, P: `70B`.
@@ -53,11 +58,11 @@ def render() -> str:
     parts = [INTRODUCTION]
     for name, title, model in _sections(Config, ""):
         rows = [
-            f"| `{key}` | {_type(field)} | {_default(field)} | {field.description} |"
+            f"| `{key}` | {_type(field)} | {_default(field)} | {field.description} | {_used(name, key)} |"
             for key, field in model.model_fields.items()
         ]
         heading = f"## `{name}`" if name else "## Sections"
-        table = ["| setting | type | default | meaning |", "|---|---|---|---|", *rows]
+        table = ["| setting | type | default | meaning | used |", "|---|---|---|---|---|", *rows]
         parts.append("\n".join([heading, "", title, "", *table]) + "\n")
     parts.append(_hardware())
     return "\n".join(parts)
@@ -81,6 +86,11 @@ def _sections(model: type[BaseModel], name: str) -> Iterator[tuple[str, str, typ
         section, is_list = section_of(field.annotation)
         if section is not None:
             yield from _sections(section, f"{name}.{key}".lstrip(".") + ("[]" if is_list else ""))
+
+
+def _used(section: str, key: str) -> str:
+    """Return whether this release acts on a setting."""
+    return "**now**" if obeyed(f"{section}.{key}".lstrip(".")) else "not yet"
 
 
 def _type(field: FieldInfo) -> str:
