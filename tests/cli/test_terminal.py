@@ -14,13 +14,14 @@ import pytest
 
 from tuner.cli.decision import drafter_cost, knee, print_decision
 from tuner.cli.output import print_line
-from tuner.cli.plan_text import cannot_say
+from tuner.cli.plan_text import cannot_say, print_findings
 from tuner.cycle import Decision, PoolDecision
 from tuner.fit.step_time_columns import Drafter
-from tuner.fleet import Finding, NotEnoughData
+from tuner.fleet import Finding, NotEnoughData, Severity
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT = ROOT / "tests" / "data" / "recordings" / "vllm-0.32-cpu-short"
+KINDS: tuple[Severity, ...] = ("info", "critical", "warning", "info")
 REPLAY = ("replay", str(SHORT), "--engine", "vllm")
 
 
@@ -98,7 +99,15 @@ def test_findings_stand_under_one_heading(pools: tuple[str, ...], capsys: pytest
     assert lines.count("findings") == 1
     listed = lines[lines.index("findings") + 1 :]
     assert len(listed) == len(pools) + 1
-    assert ("(pool a)" in listed[0]) == (len(pools) > 1)
+    assert any("(pool a)" in line for line in listed) is (len(pools) > 1)
+
+
+def test_the_worst_finding_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the order in which they were noticed, what is critical is read first."""
+    found = [Finding(f"code_{kind}", kind, "text") for kind in KINDS]
+    print_findings(found)
+    kinds = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert kinds == ["critical", "warning", "info", "info"]
 
 
 def test_findings_of_a_recording_stand_under_one_heading(tmp_path: Path) -> None:

@@ -72,6 +72,21 @@ def _print_acceptance(fit: AcceptanceFit | NotEnoughData) -> None:
     if isinstance(fit, NotEnoughData):
         print_line(f"acceptance: cannot say: {cannot_say(fit)}", indent="")
         return
+    where = "all routes" if fit.route == POOLED_ROUTE else f"route {fit.route}"
+    if fit.positions:
+        _print_positions(fit, where)
+    else:
+        print_line(f"acceptance by position in the draft, {where}: cannot say", indent="")
+    alpha = fit.alpha
+    if isinstance(alpha, Estimate):
+        text = f"{alpha.value:.3f} (95 %: {alpha.low:.3f} to {alpha.high:.3f})"
+    else:
+        text = f"cannot say: {cannot_say(alpha)}"
+    print_line(f"one acceptance for all positions (alpha): {text}", indent="")
+
+
+def _print_positions(fit: AcceptanceFit, where: str) -> None:
+    """Print the profile, with what the words in it mean."""
     states = [
         position.state + (", weak" if position.weak and position.state == "measured" else "")
         for position in fit.positions
@@ -88,18 +103,11 @@ def _print_acceptance(fit: AcceptanceFit | NotEnoughData) -> None:
         for position, state in zip(fit.positions, states, strict=True)
     ]
     columns = ("position", "acceptance", "95 % interval", "exposed", "accepted", "state")
-    where = "all routes" if fit.route == POOLED_ROUTE else f"route {fit.route}"
     print_table(columns, rows, title=f"acceptance by position in the draft, {where}")
     print_line("exposed: drafts that proposed this position and had all before it accepted", indent="")
     for word, meaning in STATES.items():
         if any(word in state for state in states):
             print_line(meaning, indent="")
-    alpha = fit.alpha
-    if isinstance(alpha, Estimate):
-        text = f"{alpha.value:.3f} (95 %: {alpha.low:.3f} to {alpha.high:.3f})"
-    else:
-        text = f"cannot say: {cannot_say(alpha)}"
-    print_line(f"one acceptance for all positions (alpha): {text}", indent="")
 
 
 def _print_step_time(decision: PoolDecision) -> None:

@@ -53,8 +53,8 @@ def print_plan(planned: Plan) -> None:
 
 
 def print_findings(findings: Iterable[Finding], *, name_pools: bool = False) -> None:
-    """Print each finding with its severity and code under one heading, nothing where there are none."""
-    listed = list(findings)
+    """Print findings with severity and code under one heading, the worst first, or nothing without any."""
+    listed = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if listed:
         click.echo("")
         print_heading("findings")
@@ -64,6 +64,7 @@ def print_findings(findings: Iterable[Finding], *, name_pools: bool = False) -> 
         print_line(f"{finding.severity} {finding.code}{where}: {finding.message}")
 
 
+SEVERITIES = ("critical", "warning", "info")
 MARKS = {"measured": "", "interpolated": "~"}
 
 
