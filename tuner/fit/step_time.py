@@ -1,8 +1,9 @@
 """Step time of one fingerprint: ``t(B, K) = o + (m^p + (cN)^p)^(1/p) + kv context + draft(B, K)``.
 
 N = B (K + 1) plus the prompt tokens computed in the step. Wall seconds per step are paired with mean
-N. What the curve cannot say, measured cells correct (:mod:`tuner.fit.step_time_correction`), and the
-machine's own speed is told apart from what K costs (:mod:`tuner.fit.step_time_speed`).
+N; what prompts add by coming whole is taken out (:mod:`tuner.fit.prefill`). What the curve cannot say,
+measured cells correct (:mod:`tuner.fit.step_time_correction`), and the machine's own speed is told apart
+from what K costs (:mod:`tuner.fit.step_time_speed`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tuner._exceptions import InputError
 from tuner.fit.cells import build_cells
 from tuner.fit.crossover import NORMAL_95, crossover, point_of
 from tuner.fit.curve import INVERSE_P, LOG_FLOOR, LOG_SLOPE, MIN_INVERSE_P, OVERHEAD, seconds_of
+from tuner.fit.prefill import burst_excess, prompt_length
 from tuner.fit.step_time_columns import CONTEXT, column_matrix, drafter_of, shape_reason
 from tuner.fit.step_time_correction import Correction, fit_correction
 from tuner.fit.step_time_findings import find_cliffs, find_context_conflict, find_drift
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
     from tuner.fit.cells import Cells
     from tuner.fit.crossover import Crossover
+    from tuner.fit.curve import Solution
     from tuner.fit.step_time_columns import Drafter
+    from tuner.fit.step_time_solve import Problem
     from tuner.fit.step_time_speed import Speed
     from tuner.fleet import Finding, Window
 
@@ -43,6 +47,11 @@ EXTRAPOLATION = 1.5
 RESAMPLES = 64
 """Resampled fits per variant, o folded and o free: 128 in all. A standard deviation of 64 is known to
 9 %, and they cost about as much as the choice of columns."""
+
+BURST_ROUNDS = 8
+"""Most refits with the excess of prompt bursts taken out; each halves what is left of their effect."""
+BURST_TOLERANCE = 0.002
+"""Excess in log seconds at which a further refit is not worth its 10 ms: a fifth of the cells' noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class StepTimeFit:
     correction: Correction = field(repr=False)
     speed: Speed = field(repr=False)
     """The machine's speed; predictions are at its mean over the windows fitted."""
+    prompt_length: float = 0.0
+    """Tokens of a prompt, which come in one step."""
 
     def curve_seconds(
         self,
@@ -79,7 +90,10 @@ class StepTimeFit:
         prompt_tokens: ArrayLike = 0.0,
         context_tokens: ArrayLike | None = None,
     ) -> Floats:
-        """Return the smooth curve's seconds per step, arguments broadcast, cell corrections left out."""
+        """Return the smooth curve's seconds of a step with exactly these tokens, arguments broadcast.
+
+        Cell corrections are left out, and the excess of prompts that come whole.
+        """
         context = self._context(np.asarray(batch, dtype=np.float64), context_tokens)
         shape, tokens, columns = _inputs(batch, draft_len, prompt_tokens, context)
         return np.asarray(seconds_of(self.theta[None, :], tokens, columns)[0].reshape(shape))
@@ -116,6 +130,7 @@ class StepTimeFit:
         moved, variance = (part.reshape(shape) for part in self.correction.moments(flat_b, flat_k))
         covariance += variance[:, :, None] * np.eye(shape[1])
         unseen = self.correction.unseen_sd(k[0])
+        mean += self._excess(b, k, prompt_tokens, given)
         return mean.reshape(shape) + moved, covariance + np.outer(unseen, unseen)
 
     def predict(
@@ -143,6 +158,7 @@ class StepTimeFit:
         reach = NORMAL_95 * float(np.sqrt(covariance[0, 0, 0]))
         low, high = (float(np.exp(mean[0, 0] + side * reach)) for side in (-1, 1))
         value = float(self.curve_seconds(batch, draft_len, prompt_tokens, context_tokens))
+        value *= float(np.exp(self._excess(batch, draft_len, prompt_tokens, context_tokens)[0]))
         value *= float(np.exp(self.correction.mean(np.array([batch]), np.array([float(draft_len)]))[0]))
         factor = 1.0
         if engine is not None and at is not None:
@@ -197,6 +213,19 @@ class StepTimeFit:
             "resamples": len(self.draws),
             "windows_left_out": dict(self.cells.left_out),
         }
+
+    def _excess(
+        self,
+        batch: ArrayLike,
+        draft_len: ArrayLike,
+        prompt_tokens: ArrayLike,
+        context_tokens: ArrayLike | None,
+    ) -> Floats:
+        """Return the log excess (n,) of prompts that come whole, arguments broadcast and flattened."""
+        context = self._context(np.asarray(batch, dtype=np.float64), context_tokens)
+        shape, tokens, columns = _inputs(batch, draft_len, prompt_tokens, context)
+        prompts = np.broadcast_to(np.asarray(prompt_tokens, dtype=np.float64), shape).ravel()
+        return burst_excess(self.theta, tokens - prompts, prompts, self.prompt_length, columns)
 
     def _context(self, batch: Floats, given: ArrayLike | None) -> Floats:
         """Return context tokens as given, else the mean context per request seen times the batch.
@@ -253,7 +282,8 @@ def fit_step_time(
     usable = int(cells.windows.sum())
     if usable < MIN_WINDOWS:
         return NotEnoughData(_why_unusable(cells.left_out), have=usable, need=MIN_WINDOWS)
-    problem, scaled = solve_cells(cells, prior_crossover)
+    length = prompt_length(windows)
+    problem, scaled = _solve_without_bursts(cells, prior_crossover, length)
     pair = unscaled(scaled.theta, problem.scale)
     drawn = resample(problem, scaled, resamples, seed)
     drawn = replace(
@@ -278,8 +308,28 @@ def fit_step_time(
         draws=drawn.draws,
         correction=fit_correction(cells, log_residual(problem, point)),
         speed=problem.speed,
+        prompt_length=length,
     )
     return _with_context_finding(fit)
+
+
+def _solve_without_bursts(
+    cells: Cells, prior_crossover: float | None, length: float
+) -> tuple[Problem, Solution]:
+    """Solve for the curve of single steps: what prompts add by coming whole is taken out of the cells."""
+    decode = cells.batch * (cells.draft_len + 1)
+    prompts = np.maximum(cells.tokens - decode, 0.0)
+    columns = column_matrix(cells.batch, cells.draft_len, np.nan_to_num(cells.context))
+    taken = np.zeros(len(cells))
+    problem, scaled = solve_cells(cells, prior_crossover)
+    for _ in range(BURST_ROUNDS):
+        theta = point_of(unscaled(scaled.theta, problem.scale))
+        excess = burst_excess(theta, decode, prompts, length, columns)
+        if np.abs(excess - taken).max() < BURST_TOLERANCE:
+            break
+        taken = excess
+        problem, scaled = solve_cells(replace(cells, seconds=cells.seconds * np.exp(-taken)), prior_crossover)
+    return problem, scaled
 
 
 def _with_context_finding(fit: StepTimeFit) -> StepTimeFit:
