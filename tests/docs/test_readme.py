@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tuner.cli import tuner
+from tuner.cli import VERBS, tuner
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -50,6 +50,19 @@ def test_command_prints_what_the_readme_shows(
     result = CliRunner().invoke(tuner, shlex.split(command)[1:], catch_exceptions=False)
     assert result.exit_code == 0
     assert _matches(shown, result.stdout.splitlines()), result.stdout
+
+
+def test_the_command_is_on_the_path_before_it_is_used() -> None:
+    """Who copies block after block has ``tuner`` on the path by the first line that needs it."""
+    assert 0 < README.index('export PATH="$PWD/.venv/bin:$PATH"') < README.index("\n$ tuner ")
+
+
+def test_the_status_names_every_verb() -> None:
+    """What this release holds is said before anything else, and a new verb is added there."""
+    status = README.partition("## Status")[2].partition("\n## ")[0]
+    assert README.index("## Status") < README.index("```")
+    for verb in VERBS:
+        assert f"`{verb}`" in status or f"`tuner {verb}`" in status, verb
 
 
 def test_make_targets_exist() -> None:

@@ -71,7 +71,7 @@ def replay(
 ) -> None:
     """Replay a folder of recorded /metrics snapshots named <unix milliseconds>.prom or .prom.gz.
 
-    Nothing is pushed anywhere. What cannot be told is said with its reason.
+    Files are read and nothing else is touched. What cannot be told is said with its reason.
     """
     from tuner.cli.settings import pool_settings
 

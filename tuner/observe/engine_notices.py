@@ -64,7 +64,12 @@ def of_engine(view: EngineView) -> list[Finding]:
 def _events(view: EngineView) -> Iterator[Finding]:
     """Restarts, and counters that two processes tell in turn."""
     texts: tuple[tuple[str, str, Severity, str], ...] = (
-        ("restart", "engine_restart", "info", "the engine restarted: counted from zero again, push again"),
+        (
+            "restart",
+            "engine_restart",
+            "info",
+            "the engine restarted: counted from zero again; a table that was set while it ran is lost",
+        ),
         (
             "interleave",
             "counter_interleaved",
