@@ -195,3 +195,26 @@ def test_moments_of_a_draft_length_do_not_hang_on_which_others_are_asked_for() -
     assert long[2][np.ix_(places, places)] == pytest.approx(short[2], rel=1e-9)
     assert (short[0][0], short[1][0], short[2][0, 0]) == (1.0, 0.0, 0.0)
     assert short[0][2] == pytest.approx(_value(found.expected_tokens(4)).value, rel=0.002)
+
+
+def test_drafted_tokens_are_those_that_were_proposed() -> None:
+    """An n-gram drafter that matches in half of its steps drafts 2 a step when asked for 4, 1 when for 2."""
+    windows = [
+        window(500, [400, 300, *([200, 100] if k == 4 else [0, 0])], {k}, index=2 * i + (k == 2),
+               request_steps=1000.0, emitted=1000.0 + (1000 if k == 4 else 700), first_tokens=0.0)
+        for i in range(10) for k in (2, 4)
+    ]  # fmt: skip
+    found = fit(windows, method="ngram")
+    assert [found.drafted_per_step(k) for k in (0, 2, 3, 4)] == pytest.approx([0, 1, 1.5, 2])
+    assert {k: one.value for k, one in found.emitted.items()} == pytest.approx({2: 1.7, 4: 2.0})
+
+
+def test_drafts_that_always_propose_carry_their_draft_length() -> None:
+    """A step or two without a draft after a prefill, or a few tokens cut, are no fewer draft tokens."""
+    found = fit(
+        [
+            window(1000, [800, 700], {2}, index=i, request_steps=1010.0, emitted=2510.0, first_tokens=0.0)
+            for i in range(10)
+        ]
+    )
+    assert [found.drafted_per_step(k) for k in (0, 1, 2, 3)] == [0, 1, 2, 3]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fit.counting import pure, window, with_counts
+from tests.fit.counting import fit, pure, window, with_counts
 from tuner.fit.exposure import Basis, build_exposure, proposals_are_optional
 from tuner.fit.plausibility import impossible
 from tuner.fleet import WindowState
@@ -54,6 +54,28 @@ def test_pure_label_contradicted_by_its_draft_tokens_is_an_unknown_mix() -> None
     """K=4 with 3.5 draft tokens per draft had shorter drafts in it; how many of which is not told."""
     table = build_exposure([window(1000, [800, 640, 500, 400], {4}, draft_tokens=3500.0)])
     assert table.basis[0].tolist() == [Basis.DIRECT, *[Basis.CENSORED] * 3]
+
+
+@pytest.mark.parametrize(("missing", "kept"), [(0.01, True), (0.03, True), (0.04, False), (0.07, False)])
+def test_a_few_cut_drafts_pass_and_more_censor(missing: float, kept: bool) -> None:
+    """Up to 0.03 missing tokens a draft expose every position, more of them position 0 alone."""
+    tokens = 1000 * (4 - missing)
+    table = build_exposure([window(1000, [800, 640, 500, 400], {4}, draft_tokens=tokens)])
+    assert (table.draft_len[0], table.asked[0]) == (4 if kept else 0, 4)
+    assert table.cut[0] == pytest.approx(missing)
+    assert set(table.basis[0, 1:].tolist()) == {Basis.DIRECT if kept else Basis.CENSORED}
+
+
+def test_intervals_reach_over_what_cut_drafts_may_hide() -> None:
+    """0.03 missing tokens a draft may all be last ones: the last hazard then reads 3 % below the truth."""
+    whole = [pure(40_000, [0.8, 0.7, 0.6], index) for index in range(40)]
+    cut = [
+        with_counts(w, draft_tokens=(w.counts.draft_tokens or 0.0) - 0.03 * (w.counts.drafts or 0.0))
+        for w in whole
+    ]
+    last = [fit(windows).positions[2] for windows in (whole, cut)]
+    assert last[0].high < 0.6 / 0.97 < last[1].high
+    assert last[0].hazard == pytest.approx(last[1].hazard, abs=1e-3)
 
 
 def test_joint_counts_are_exact_under_any_mix() -> None:
@@ -152,6 +174,18 @@ def test_optional_proposals(tokens: float, request_steps: float, method: str, op
         for i in range(4)
     ]
     assert proposals_are_optional(build_exposure(windows), method) is optional
+
+
+@pytest.mark.parametrize(("straddling", "optional"), [(20, True), (19, True), (15, False), (0, False)])
+def test_whole_drafts_in_half_of_the_steps_are_optional_if_always_so(straddling: int, optional: bool) -> None:
+    """K tokens a draft in half of the steps at every load: silent at will. A table leaves pure ones."""
+    windows = [
+        window(1000, [800, 500, 300], None, index=i, draft_tokens=3000.0, request_steps=2000.0)
+        if i < straddling
+        else window(1000, [800, 500, 300], {3}, index=i, request_steps=1000.0)
+        for i in range(20)
+    ]
+    assert proposals_are_optional(build_exposure(windows), "") is optional
 
 
 @given(st.lists(st.integers(0, 500), min_size=2, max_size=8).filter(any))

@@ -228,11 +228,11 @@ def test_a_change_of_alias_is_a_new_series() -> None:
     assert "engine_restart" not in codes(result)
 
 
-def test_placeholders_never_become_a_draft_length() -> None:
-    """An n-gram drafter's 400 of 100 drafts may hold padding: tokens per step hold, K does not."""
+def test_an_optional_drafter_runs_what_it_was_asked_for() -> None:
+    """400 draft tokens in 100 drafts of n-grams may hold padding: 4 was asked for, no more is said."""
     ngram = Fingerprint(engine="vllm", method="ngram")
     result = windows_of(busy(Server(), draft_len=4), fingerprint=ngram)
-    assert {window.draft_lens for window in result.windows} == {None}
+    assert {window.draft_lens for window in result.windows} == {frozenset({4})}
     assert {window.state for window in result.windows} == {WindowState.GOOD}
     assert result.windows[0].emitted_per_step == pytest.approx(
         1 + sum(HAZARDS[0] * x for x in (1, 0.72, 0.72 * 0.66, 0.72 * 0.66 * 0.60)), abs=1e-3

@@ -41,6 +41,9 @@ class Emitted:
         tokens = np.array([expected(k) for k in draft_lens])
         return tokens, np.log(tokens), np.zeros((tokens.size, tokens.size))
 
+    def drafted_per_step(self, draft_len: int) -> float:
+        return float(draft_len)
+
 
 class Seconds:
     """10 ms and 0.1 ms a token, prompt tokens included, off by 2 % at all K; remembers what it was asked."""

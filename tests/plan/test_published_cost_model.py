@@ -41,6 +41,9 @@ class PublishedAcceptance:
         tokens = np.array([self.by_len[k] for k in draft_lens])
         return tokens, np.log(tokens), np.zeros((tokens.size, tokens.size))
 
+    def drafted_per_step(self, draft_len: int) -> float:
+        return float(draft_len)
+
 
 class PublishedStepTime:
     """The fitted H100 cost line, known exactly; context costs by its tokens in the cache."""

@@ -17,6 +17,7 @@ import numpy as np
 from tuner.fit.acceptance_positions import PositionFit, fit_positions
 from tuner.fit.alpha import fit_alpha
 from tuner.fit.bursts import leave_out_bursts
+from tuner.fit.cells import PURE_SHARE
 from tuner.fit.dispersion import default_dispersion
 from tuner.fit.emitted import EmittedAt, length_histogram, measure_emitted, trimmed_share
 from tuner.fit.exposure import build_exposure, proposals_are_optional
@@ -179,6 +180,20 @@ class AcceptanceFit:
         tokens = expected_tokens_geometric(np.clip(moved, 0.0, 1.0), length)
         return tokens / expected_tokens_geometric(alpha, length)
 
+    def drafted_per_step(self, draft_len: int) -> float:
+        """Return the draft tokens that a request step really carries when ``draft_len`` is asked for.
+
+        Fewer where a drafter that may stay silent proposes less, or where a grammar cuts drafts short: as
+        measured at a draft length that ran, between two of them by the share of what was asked for.
+        """
+        if draft_len <= 0 or not self.emitted:
+            return float(max(draft_len, 0))
+        lengths = sorted(self.emitted)
+        shares = [self.emitted[length].drafted / length for length in lengths]
+        share = float(np.interp(draft_len, lengths, shares))
+        whole = not self.optional_proposals and share >= PURE_SHARE
+        return float(draft_len) if whole else share * draft_len
+
     def expected_tokens(self, draft_len: int) -> Estimate | NotEnoughData:
         """Return emitted tokens per request step at ``draft_len`` with its 95 % interval.
 
@@ -239,6 +254,8 @@ def fit_acceptance(
     posterior = fitted.posterior
     if isinstance(alpha, Estimate) and alpha.low > 0 and alpha.high < 1:
         posterior = posterior.starting_from(alpha)
+    if optional and not method:
+        findings.append(_looks_optional(table, pool))
     if fitted.selection is not None and not optional:
         findings.append(_confounded(fitted.selection, positions, pool, route))
     lengths = sorted({int(length) for length in table.draft_len if length > 0})
@@ -280,6 +297,21 @@ def _without_rate(position: PositionFit) -> PositionFit:
         high=1.0,
         state="censored",
         reason="the drafter proposes only when it finds a match: padding may count as drafted",
+    )
+
+
+def _looks_optional(table: ExposureTable, pool: str) -> Finding:
+    told = [i for i, window in enumerate(table.windows) if window.counts.request_steps]
+    steps = sum(table.windows[i].counts.request_steps or 0.0 for i in told)
+    share = float(table.drafts[told].sum()) / max(steps, 1.0)
+    return Finding(
+        code="optional_proposals",
+        severity="warning",
+        message=f"Only {share:.0%} of request steps drafted, at every load: the drafter seems to propose "
+        "only what it finds, so acceptance by position is not told. Set the pool's drafter.method (ngram, "
+        "suffix), or name the table that ran if it switches drafting off.",
+        subject={"pool": pool},
+        evidence={"drafting_share": share, "windows": len(table.windows)},
     )
 
 

@@ -229,10 +229,25 @@ def _widen(
             if added > draft.variance:
                 draft.reason = f"widened: {selection}"
             draft.variance += added
+    draft.variance += (draft.hazard * _cut_share(table, position, weights[:, position])) ** 2 / 3.0
     shift = shift_between_lengths(table, position, weights[:, position], draft.spread)
     if shift > 0:
         draft.variance += shift
         draft.reason = "acceptance differs by draft length: the interval covers all of those in use"
+
+
+def _cut_share(table: ExposureTable, position: int, weight: FloatArray) -> float:
+    """Return the largest share of a position's exposure that drafts cut short before it can make up.
+
+    Of e missing tokens a draft, at most e/(K - i) of the drafts ended before position i. The hazard reads
+    low by a share between none and that: squared over three, the variance of anything in between, makes an
+    interval reach over the whole of it.
+    """
+    exposed = weight * table.exposed[:, position]
+    left = np.maximum(table.asked - position, 1)
+    known = table.asked > position
+    total = float(exposed.sum())
+    return float((exposed * table.cut / left)[known].sum()) / total if total > 0 else 0.0
 
 
 def _guard_neighbours(drafts: list[_Draft]) -> None:

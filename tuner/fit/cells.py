@@ -58,7 +58,8 @@ class Cells:
 
     engine: tuple[str, ...]
     draft_len: Floats
-    """K; between two whole numbers where a window mixed neighbouring draft lengths."""
+    """K; between two whole numbers where a window mixed neighbouring draft lengths, or where drafts were cut
+    short or not proposed: then the mean draft tokens per request step."""
     batch: Floats
     tokens: Floats
     """Mean tokens in flight per step."""
@@ -115,34 +116,35 @@ def usable_draft_len(window: Window) -> float | str:
 
     A window over two neighbouring draft lengths stands for its mean, since a cost that is a function
     of whole K is interpolated between neighbours, and so does one of a drafter that is silent at will,
-    whose own cost is next to nothing (0.6 % of a verify pass, SpecDecode-Bench predictor.py). Any other
-    mix is refused.
+    whose own cost is next to nothing (0.6 % of a verify pass, SpecDecode-Bench predictor.py), or of drafts
+    that were cut short: what was drafted is what a step costs. Any other mix is refused.
     """
     mean = window.draft_len
     if mean is None:
         return "draft tokens or request steps untold"
     optional = window.fingerprint.method.startswith(OPTIONAL_DRAFTERS)
+    if optional:
+        return mean
     if window.draft_lens is None:
-        return mean if optional else "mix of unknown draft lengths"
+        return "mix of unknown draft lengths"
     if not window.draft_lens:
         return 0.0 if mean == 0 else "drafts counted at draft length 0"
     low, high = min(window.draft_lens), max(window.draft_lens)
     if high - low > 1:
         return "mix of draft lengths that are no neighbours"
-    return _drafting_len(window, (low, high), optional=optional)
+    return _drafting_len(window, (low, high))
 
 
-def _drafting_len(window: Window, lens: tuple[int, int], *, optional: bool) -> float | str:
+def _drafting_len(window: Window, lens: tuple[int, int]) -> float | str:
     """Return the draft length of a window that drafted ``low`` or ``high`` tokens, and maybe none."""
     counts, mean, (low, high) = window.counts, window.draft_len, lens
     assert mean is not None
     drafting = 1.0
     if counts.drafts is not None and counts.request_steps:
         drafting = counts.drafts / counts.request_steps
-    if high == low and optional:
-        return float(low)
     if drafting < PURE_SHARE or mean < PURE_SHARE * low:
-        return mean if (low, high) == (1, 1) else "mix of draft lengths 0 and above"
+        cut_short = drafting >= PURE_SHARE and low == high
+        return mean if cut_short or (low, high) == (1, 1) else "mix of draft lengths 0 and above"
     return float(low) if high == low else min(max(mean, low), high)
 
 
@@ -221,8 +223,8 @@ def _continues(block: Sequence[_Row], row: _Row) -> bool:
 
 
 def _same_draft_len(one: float, other: float) -> bool:
-    """Tell whether two windows ran one draft length, or mixed the same neighbours much alike."""
-    mixed = one % 1 > 0 and other % 1 > 0 and one // 1 == other // 1
+    """Tell whether two windows ran one draft length, or drafted much alike between two."""
+    mixed = one % 1 > 0 and other % 1 > 0
     return one == other or (mixed and abs(one - other) <= SAME_MIX)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tuner.fit.dispersion import assign_blocks, cap_factors, mean_request_seconds, ratio_spread
 
 if TYPE_CHECKING:
-    from tuner.fit.arrays import FloatArray
+    from tuner.fit.arrays import BoolArray, FloatArray
     from tuner.fit.exposure import ExposureTable
     from tuner.fleet import Counts, Window
 
@@ -36,6 +36,8 @@ class EmittedAt:
     """Clustered by blocks, t quantile folded in."""
     drafts: float
     weak: bool
+    drafted: float
+    """Draft tokens per step that ``value`` counts: the draft length, less what was cut or not proposed."""
 
 
 def trimmed_share(table: ExposureTable) -> float | None:
@@ -63,12 +65,12 @@ def measure_emitted(
         forgetting: (n,) weight of each window by age.
         prior_dispersion: dispersion to lean on under 8 blocks.
         per_request_step: count silent steps of an optional drafter too. Its draft tokens may be padding,
-            so that K is the one declared, else one more than the last position ever accepted.
+            so that K is the one asked for, else one more than the last position ever accepted.
     """
     lengths = np.array(
         [
-            _declared(window) if per_request_step else int(length)
-            for window, length in zip(table.windows, table.draft_len, strict=True)
+            _furthest(window) if per_request_step and window.draft_lens is None else int(length)
+            for window, length in zip(table.windows, table.asked, strict=True)
         ],
         dtype=np.int64,
     )
@@ -83,13 +85,26 @@ def measure_emitted(
         weight = forgetting * cap_factors(steps)
         blocks = assign_blocks(table.engine, table.seconds, told, request_seconds)
         spread = ratio_spread(weight * tokens, weight * steps, weight**2 * noise, blocks, prior_dispersion)
-        found[length] = EmittedAt(length, spread.ratio, spread.variance, float(steps.sum()), spread.weak)
+        counted = float(steps.sum())
+        drafted = _drafted_share(table, told, steps if per_request_step else table.drafts)
+        found[length] = EmittedAt(
+            length, spread.ratio, spread.variance, counted, spread.weak, float(length) * min(1.0, drafted)
+        )
     return found
 
 
-def _declared(window: Window) -> int:
-    if window.draft_lens is not None:
-        return next(iter(window.draft_lens)) if len(window.draft_lens) == 1 else 0
+def _drafted_share(table: ExposureTable, rows: BoolArray, steps: FloatArray) -> float:
+    """Draft tokens over what the draft length asked for in the windows ``rows`` (n,), 1 where untold."""
+    tokens = asked = 0.0
+    for row in np.flatnonzero(rows):
+        told, length = table.windows[row].counts.draft_tokens, int(table.asked[row])
+        if told is not None and length > 0:
+            tokens += told
+            asked += length * float(steps[row])
+    return tokens / asked if asked > 0 else 1.0
+
+
+def _furthest(window: Window) -> int:
     return sum(1 for count in window.counts.accepted_by_position if count > 0)
 
 

@@ -13,6 +13,7 @@ one draft length K                  position i < K: exposed are the drafts that 
 two draft lengths k1 < k2           position k1 by the share ``w = (T/D - k1)/(k2 - k1)`` of drafts that
                                     went beyond it; the other positions as above
 three or more                       positions equal to none of them; the others are censored
+one K, drafts cut short             position 0, low by (K - T/D)/K of itself at most; the others are censored
 a mix that nobody knows             position 0; the others are censored
 ==================================  ==================================================================
 
@@ -28,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.fit.plausibility import MIX_TOLERANCE, impossible
-from tuner.fleet import Window, WindowState
+from tuner.fit.plausibility import impossible
+from tuner.fleet import SHORT_DRAFT_TOKENS, Window, WindowState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +42,12 @@ OPTIONAL_METHODS = ("ngram", "suffix", "prompt_lookup", "lookahead")
 """Drafters that stay silent when nothing matches; their draft-token counters may hold padding."""
 
 SILENT_SHARE = 0.9
-"""Fewer drafts than this share of request steps, with a draft length that is no whole number, is a drafter
-that proposes when it pleases. Drafters that always propose read 1.00 (0.99 with a preemption)."""
+"""Fewer drafts than this share of request steps is a drafter that proposes when it pleases, if nothing else
+explains them. Drafters that always propose read 1.00 (0.99 with a preemption)."""
 
+ALWAYS_SILENT = 0.9
+"""Share of windows that must show silent steps where a table that switches between K and 0 would too: it
+leaves windows that lie in one row, and those draft in every step or in none."""
 
 TWO = 2
 """Draft lengths that two totals, drafts and draft tokens, can pin."""
@@ -81,7 +85,11 @@ class ExposureTable:
     share: FloatArray
     """(n, P) share of the window's drafts that were long enough to propose the position; NaN if unknown."""
     draft_len: IntArray
-    """(n,) the one draft length of the window, 0 where it is a mix."""
+    """(n,) the one draft length of the window, 0 where it is a mix or many drafts were cut short."""
+    asked: IntArray
+    """(n,) the one draft length that was asked for, whatever was cut off; 0 where not one or not known."""
+    cut: FloatArray
+    """(n,) draft tokens per draft that are missing at the draft length asked for, 0 where not known."""
     quarantined: tuple[tuple[Window, str], ...]
     """Windows with impossible numbers, and which."""
 
@@ -104,6 +112,8 @@ class ExposureTable:
             basis=self.basis[mask],
             share=self.share[mask],
             draft_len=self.draft_len[mask],
+            asked=self.asked[mask],
+            cut=self.cut[mask],
             quarantined=self.quarantined,
         )
 
@@ -133,6 +143,7 @@ def _table(usable: list[Window], quarantined: tuple[tuple[Window, str], ...]) ->
     numbers: dict[str, int] = {}
     rows = [_from_joint(w, depth) if w.counts.joint else _from_counters(w, depth) for w in usable]
     shape = (len(usable), depth)
+    asked = [_asked(w, row.draft_len) for w, row in zip(usable, rows, strict=True)]
     return ExposureTable(
         windows=tuple(usable),
         engine=np.array([numbers.setdefault(w.engine, len(numbers)) for w in usable], dtype=np.int64),
@@ -143,6 +154,8 @@ def _table(usable: list[Window], quarantined: tuple[tuple[Window, str], ...]) ->
         basis=np.array([row.basis for row in rows], dtype=np.int64).reshape(shape),
         share=np.array([row.share for row in rows], dtype=np.float64).reshape(shape),
         draft_len=np.array([row.draft_len for row in rows], dtype=np.int64),
+        asked=np.array(asked, dtype=np.int64),
+        cut=np.array([_cut(w, k) for w, k in zip(usable, asked, strict=True)], dtype=np.float64),
         quarantined=quarantined,
     )
 
@@ -156,6 +169,20 @@ class _Row:
     basis: list[int]
     share: list[float]
     draft_len: int
+
+
+def _asked(window: Window, ran: int) -> int:
+    """The one draft length that was asked for: the one that ran, else the one that was named."""
+    named = [length for length in window.draft_lens or () if length > 0]
+    return ran or (named[0] if len(named) == 1 else 0)
+
+
+def _cut(window: Window, asked: int) -> float:
+    """Draft tokens per draft that are missing at the draft length asked for."""
+    tokens = window.counts.draft_tokens
+    if tokens is None or not asked or window.counts.joint:
+        return 0.0
+    return max(0.0, asked - tokens / drafts_of(window.counts))
 
 
 def _empty(depth: int) -> _Row:
@@ -236,8 +263,8 @@ def _lengths(window: Window, drafts: float) -> tuple[int, ...]:
     """Draft lengths in use, ascending; empty where they are not known or the draft tokens contradict them."""
     lengths = tuple(sorted(length for length in window.draft_lens or () if length > 0))
     tokens = window.counts.draft_tokens
-    if len(lengths) == 1 and tokens is not None and tokens / drafts < lengths[0] * (1 - MIX_TOLERANCE):
-        return ()  # some steps proposed fewer than the one length, and how many is not told
+    if len(lengths) == 1 and tokens is not None and lengths[0] - tokens / drafts > SHORT_DRAFT_TOKENS:
+        return ()  # some drafts were shorter than the one length, and which positions they miss is not told
     if len(lengths) > 1 and tokens is None:
         return ()
     return lengths
@@ -280,16 +307,22 @@ def proposals_are_optional(table: ExposureTable, method: str) -> bool:
     """Whether the drafter stays silent at will (n-gram, suffix), so that its rates mean nothing.
 
     Known by ``method``; else most windows show fewer drafts than request steps and a number of tokens
-    per draft that no single draft length gives, though a single one was in use or none is known.
+    per draft that no single draft length gives, though a single one was in use or none is known. At a
+    whole number of tokens per draft a table that switches drafting off and on would look alike, so then
+    all but a few windows must, and no draft length may be known.
     """
     if any(name in method.lower() for name in OPTIONAL_METHODS):
         return True
-    silent = 0
+    fractional = whole = 0
     for window, drafts in zip(table.windows, table.drafts, strict=True):
         counts = window.counts
         if not counts.request_steps or counts.draft_tokens is None or len(window.draft_lens or ()) > 1:
             continue
+        if drafts >= SILENT_SHARE * counts.request_steps:
+            continue
         mean = counts.draft_tokens / drafts
-        fractional = abs(mean - round(mean)) > MIX_TOLERANCE
-        silent += bool(drafts < SILENT_SHARE * counts.request_steps and fractional)
-    return 2 * silent > len(table.windows)
+        if abs(mean - round(mean)) > SHORT_DRAFT_TOKENS:
+            fractional += 1
+        elif window.draft_lens is None:
+            whole += 1
+    return 2 * fractional > len(table.windows) or fractional + whole > ALWAYS_SILENT * len(table.windows)

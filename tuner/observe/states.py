@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tuner.fleet import WindowState
+from tuner.fleet import SHORT_DRAFT_TOKENS, WindowState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,20 +55,23 @@ class Judged:
     state: WindowState = WindowState.GOOD
     reason: str = ""
     draft_len: int | None = None
-    """The one K of all request steps, 0 without drafts, ``MIX``, or ``None`` where unknown."""
+    """The one K of all drafts, 0 without drafts, ``MIX``, or ``None`` where unknown."""
     before: Judged | None = field(default=None, repr=False)
     """Busy neighbour that ends where this one starts."""
     after: Judged | None = field(default=None, repr=False)
 
 
-def judge(windows: Sequence[RawWindow], schedule: Schedule | None = None) -> list[Judged]:
+def judge(
+    windows: Sequence[RawWindow], schedule: Schedule | None = None, *, optional: bool = False
+) -> list[Judged]:
     """Give every window of one engine a state and, unless good, a reason.
 
     Args:
         windows: raw windows of one engine in the order of time.
         schedule: the table known to have run, if any: then a mix of draft lengths is its doing.
+        optional: the drafter may propose nothing, so that steps without a draft are no other length.
     """
-    judged = [Judged(window, draft_len=pure_draft_len(window)) for window in windows]
+    judged = [Judged(window, draft_len=pure_draft_len(window, optional=optional)) for window in windows]
     for one in judged:
         verdict = _alone(one.raw)
         if verdict is not None:
@@ -87,11 +90,12 @@ def judge(windows: Sequence[RawWindow], schedule: Schedule | None = None) -> lis
     return judged
 
 
-def pure_draft_len(window: RawWindow) -> int | None:
-    """Return the one draft length of all request steps of a window.
+def pure_draft_len(window: RawWindow, *, optional: bool = False) -> int | None:
+    """Return the one draft length of all drafts of a window.
 
-    K is pure when the draft tokens are exactly K per draft, nothing was accepted at K or later, and
-    every request step drafted, but for the one engine step that may be counted and not delivered.
+    K is pure when the draft tokens are K per draft, or fewer by no more than ``SHORT_DRAFT_TOKENS``,
+    nothing was accepted at K or later, and every request step drafted, but for the one engine step that
+    may be counted and not delivered. The last is not asked of an ``optional`` drafter.
     """
     counts = window.counts
     drafts, tokens, steps = counts.drafts, counts.draft_tokens, counts.request_steps
@@ -99,12 +103,13 @@ def pure_draft_len(window: RawWindow) -> int | None:
         return None
     if drafts == 0:
         return 0
-    draft_len, rest = divmod(tokens, drafts)
-    late = counts.accepted_by_position[int(draft_len) :]
+    draft_len = math.ceil(tokens / drafts)
+    late = counts.accepted_by_position[draft_len:]
     one_step = math.ceil(steps / counts.steps) if counts.steps else 0
-    if rest or draft_len < 1 or any(late) or abs(steps - drafts) > one_step:
+    silent = abs(steps - drafts) > one_step and not optional
+    if draft_len - tokens / drafts > SHORT_DRAFT_TOKENS or draft_len < 1 or any(late) or silent:
         return MIX
-    return int(draft_len)
+    return draft_len
 
 
 def _usable(one: Judged) -> bool:
@@ -254,13 +259,22 @@ def _draft_len_changed(one: Judged, schedule: Schedule | None) -> str:
     before = one.before.draft_len if one.before is not None else None
     after = one.after.draft_len if one.after is not None else None
     if one.draft_len != MIX:
-        if before not in (None, MIX, one.draft_len):
+        held_it = one.before is not None and _is_short(one.before) and not _is_short(one)
+        if before not in (None, MIX, one.draft_len) and not held_it:
             return f"draft length changed from {before} to {one.draft_len}"
+        if after not in (None, MIX, one.draft_len) and _is_short(one):
+            return f"draft length changed inside, or at the end, to {after}"
         return ""
     pure = [k for k in (before, after) if k not in (None, MIX)]
     if pure and before != after:
         return f"draft length changed inside: {_named(before)} before, {_named(after)} after"
     return ""
+
+
+def _is_short(one: Judged) -> bool:
+    """Tell whether some drafts of a window were shorter than its one draft length."""
+    counts = one.raw.counts
+    return (counts.draft_tokens or 0.0) < (one.draft_len or 0) * (counts.drafts or 0.0)
 
 
 def _named(draft_len: int | None) -> str:

@@ -77,8 +77,12 @@ def visited_draft_lens(window: RawWindow, schedule: Schedule) -> frozenset[int]:
     return frozenset(row.draft_len for row in schedule.ranges if row.first <= high and row.last >= low)
 
 
-def hold_against(judged: Sequence[Judged], schedule: Schedule) -> Held:
-    """Compare what good windows drafted with what the rows they can have visited ask for."""
+def hold_against(judged: Sequence[Judged], schedule: Schedule, *, optional: bool = False) -> Held:
+    """Compare what good windows drafted with what the rows they can have visited ask for.
+
+    Fewer tokens than the shortest row asks for contradict it only if no draft got as far as its end: a
+    grammar cuts drafts short, and an ``optional`` drafter proposes what it finds, nothing included.
+    """
     other: list[Contradiction] = []
     nothing: list[Contradiction] = []
     for index, one in enumerate(judged):
@@ -87,11 +91,15 @@ def hold_against(judged: Sequence[Judged], schedule: Schedule) -> Held:
             continue
         expected = tuple(sorted(visited_draft_lens(one.raw, schedule)))
         if not counts.drafts:
-            if expected[0] > 0:
+            if expected[0] > 0 and not optional:
                 nothing.append(Contradiction(index, 0.0, expected))
             continue
         drafted = counts.draft_tokens / counts.drafts
-        within = max(1, expected[0]) - FEW_STEPS <= drafted <= expected[-1] + FEW_STEPS
+        shortest = max(1, expected[0])
+        enough = (
+            drafted >= shortest - FEW_STEPS or optional or any(counts.accepted_by_position[shortest - 1 :])
+        )
+        within = enough and drafted <= expected[-1] + FEW_STEPS
         if not within or not _possible(one, schedule):
             other.append(Contradiction(index, drafted, expected))
     return Held(tuple(other), tuple(nothing))

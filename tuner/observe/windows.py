@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
 from tuner.fleet import Fingerprint, Window, WindowState
+from tuner.observe.draft_notices import drafts_are_cut, of_drafts
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine
 from tuner.observe.evidence import raw_windows
 from tuner.observe.notices import of_scrapes, of_strangers
@@ -76,20 +77,22 @@ def build_windows(
         units = detect_units(raw, single_process=group.single_process)
         for window in raw:
             apply_units(window, units)
-        judged = judge(raw, schedule)
-        held = hold_against(judged, schedule) if schedule is not None else None
+        optional = known.method in OPTIONAL_PROPOSALS
+        judged = judge(raw, schedule, optional=optional)
+        held = hold_against(judged, schedule, optional=optional) if schedule is not None else None
         trusted = None if held is not None and held.refuted else schedule
         if trusted is not schedule:
-            judged = judge(raw)
+            judged = judge(raw, optional=optional)
+        cut = trusted is not None and drafts_are_cut(judged, trusted)
         subject = _subject(group, vocabulary, pool, engine)
         restarts = accumulate(one.raw.interval.event == "restart" for one in judged)
         tables = [None if held is not None and i in held.windows else trusted for i in range(len(judged))]
         windows.extend(
-            replace(_window(one, group, subject, known, table), restarts=seen)
+            replace(_window(one, group, subject, known, _draft_lens(one, table, cut=cut)), restarts=seen)
             for one, seen, table in zip(judged, restarts, tables, strict=True)
         )
         view = EngineView(group, judged, units, subject, vocabulary, known, schedule, held)
-        findings.extend(of_engine(view))
+        findings.extend((*of_engine(view), *of_drafts(view, trusted)))
     return WindowSet(tuple(windows), tuple(findings))
 
 
@@ -102,7 +105,7 @@ def _subject(group: Group, vocabulary: Vocabulary, pool: str | None, engine: str
 
 
 def _window(
-    one: Judged, group: Group, subject: dict[str, str], known: Fingerprint, schedule: Schedule | None
+    one: Judged, group: Group, subject: dict[str, str], known: Fingerprint, draft_lens: frozenset[int] | None
 ) -> Window:
     """Freeze one judged window."""
     raw = one.raw
@@ -123,17 +126,20 @@ def _window(
             model=known.model or subject["model"],
             kv_cache_dtype=known.kv_cache_dtype or group.kv_dtype,
         ),
-        draft_lens=_draft_lens(one, known, schedule),
+        draft_lens=draft_lens,
     )
 
 
-def _draft_lens(one: Judged, known: Fingerprint, schedule: Schedule | None) -> frozenset[int] | None:
-    """Return the draft lengths above 0 that ran in a window, ``None`` where they are not known."""
-    if known.method in OPTIONAL_PROPOSALS and one.draft_len != 0:
-        return None
+def _draft_lens(one: Judged, schedule: Schedule | None, *, cut: bool) -> frozenset[int] | None:
+    """Return the draft lengths above 0 that ran in a window, ``None`` where they are not known.
+
+    It is what was asked for: drafts may have been shorter where a grammar cut them or nothing more was
+    found. The counts say by how much; with several rows of the table, though, not which, so that nothing
+    is said where drafts are ``cut``.
+    """
     if one.draft_len == MIX and schedule is not None:
-        rows = visited_draft_lens(one.raw, schedule)
-        return frozenset(k for k in rows if k > 0) or None
+        rows = frozenset(k for k in visited_draft_lens(one.raw, schedule) if k > 0)
+        return rows if len(rows) == 1 or (rows and not cut) else None
     if one.draft_len is None or one.draft_len == MIX:
         return None
     return frozenset({one.draft_len}) if one.draft_len else frozenset()

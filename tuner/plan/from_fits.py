@@ -1,7 +1,8 @@
 """Fits of acceptance and step time to a goodput table: tokens per second = B E(K) / t(B, K).
 
 t is taken at its steady prefill: a batch that emits B E tokens a step also takes in that many times the
-prompt tokens per output token, so N = B (K + 1) + B E * ratio. E is emitted tokens per request step.
+prompt tokens per output token, so N = B (k + 1) + B E * ratio. E is emitted tokens per request step, k the
+draft tokens per request step at draft length K: fewer where the drafter stays silent or drafts are cut.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class EmittedTokens(Protocol):
     def emitted_moments(self, draft_lens: Sequence[int]) -> tuple[Floats, Floats, Floats]:
         """Return mean tokens ``(nk,)``, and mean ``(nk,)`` and covariance ``(nk, nk)`` of their log."""
 
+    def drafted_per_step(self, draft_len: int) -> float:
+        """Return draft tokens per request step when a draft length is asked for."""
+
 
 class StepSeconds(Protocol):
     """What a table needs to know of step time."""
@@ -74,12 +78,17 @@ def from_fits(
         context_tokens: ``(nb,)`` tokens in the KV cache at each batch size, ``None`` for those seen.
         states: ``(nb, nk)`` what each cell rests on, ``None`` for measured everywhere.
     """
-    batch, lens = np.asarray(batches, dtype=np.float64), np.asarray(draft_lens, dtype=np.float64)
+    batch, lens = np.asarray(batches, dtype=np.float64), _drafted(acceptance, draft_lens)
     tokens, log_tokens, token_cov = acceptance.emitted_moments([int(k) for k in draft_lens])
     prompt = batch[:, None] * tokens[None, :] * prompt_tokens_per_output_token
     log_seconds, second_cov = step_time.log_seconds_moments(batch, lens, prompt, context_tokens)
     mean = np.log(batch)[:, None] + log_tokens[None, :] - log_seconds
     return GoodputTable.from_moments(batches, draft_lens, mean, token_cov[None] + second_cov, states)
+
+
+def _drafted(acceptance: EmittedTokens, draft_lens: Sequence[int]) -> Floats:
+    """Return draft tokens per request step ``(nk,)`` at each draft length."""
+    return np.array([acceptance.drafted_per_step(int(k)) for k in draft_lens], dtype=np.float64)
 
 
 def table_from_fits(
@@ -168,12 +177,13 @@ def _states(
 ) -> NDArray[np.int8]:
     """Return what each cell rests on."""
     emitted, _, _ = acceptance.emitted_moments(lens.tolist())
-    grid_b, grid_k = batches[:, None].astype(np.float64), lens[None, :].astype(np.float64)
+    drafted = _drafted(acceptance, lens.tolist())
+    grid_b, grid_k = batches[:, None].astype(np.float64), drafted[None, :]
     prompt = grid_b * emitted[None, :] * ratio
     inside = ~step_time.extrapolating(grid_b, grid_k, prompt)
     inside &= np.array([int(k) not in unknown for k in lens])[None, :]
     measured: Bools = step_time.correction.measured(
-        np.repeat(grid_b, lens.size), np.tile(lens.astype(np.float64), batches.size)
+        np.repeat(grid_b, lens.size), np.tile(drafted, batches.size)
     ).reshape(inside.shape)
     states = np.where(inside, CellState.INTERPOLATED, CellState.EXTRAPOLATED)
     if isinstance(step_time.split, NotEnoughData):  # the curve knows the loads seen, and no other
@@ -199,8 +209,8 @@ def _unknown(
 
 def _why_unknown(acceptance: AcceptanceFit, step_time: StepTimeFit, draft_len: int) -> str:
     """Return why nothing measured stands behind a draft length, empty where something does."""
-    ran = step_time.cells.draft_len
-    if draft_len < ran.min() or draft_len > ran.max():
+    ran, drafted = step_time.cells.draft_len, acceptance.drafted_per_step(draft_len)
+    if drafted < ran.min() or drafted > ran.max():
         return f"only draft lengths {ran.min():g} to {ran.max():g} ran"
     if draft_len == 0 or draft_len in acceptance.emitted:
         return ""
