@@ -177,7 +177,7 @@ def test_too_few_windows_are_refused_with_their_reasons() -> None:
     windows = [replace(w, state=WindowState.IDLE) for w in _grid(World(), (8,), (2,))]
     why = fit_step_time(windows)
     assert isinstance(why, NotEnoughData)
-    assert "4 x window is idle" in str(why)
+    assert "left out, window is idle: 4" in str(why)
     assert (why.have, why.need) == (0, 3)
 
 

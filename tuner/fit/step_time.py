@@ -352,8 +352,8 @@ def _why_unusable(left_out: Mapping[str, int]) -> str:
     if not left_out:
         return "too few windows for a step time"
     ranked = sorted(left_out.items(), key=lambda item: -item[1])
-    reasons = ", ".join(f"{count} x {reason}" for reason, count in ranked)
-    return f"too few usable windows for a step time ({reasons})"
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in ranked)
+    return f"too few usable windows for a step time (left out, {reasons})"
 
 
 def _inputs(
