@@ -74,7 +74,11 @@ def test_json_contract(run: Run) -> None:
     for finding in answer["findings"]:
         assert set(finding) == {"code", "severity", "subject", "message", "evidence"}
         assert finding["severity"] in {"info", "warning", "critical"}
-    assert [finding["code"] for finding in answer["findings"]] == ["no_baseline", "batch_beyond_measured"]
+    assert [finding["code"] for finding in answer["findings"]] == [
+        "noise_assumed",
+        "no_baseline",
+        "batch_beyond_measured",
+    ]
 
 
 def test_no_schedule_is_an_answer(run: Run) -> None:
@@ -104,7 +108,7 @@ def test_text_shows_table_schedule_reasons_and_findings(run: Run) -> None:
     assert lines[2].split() == ["8", "105.0", "*174.0", "K=2"]
     assert lines[3].split() == ["64", "*400.0", "390.0", "K=0"]
     assert any(line.startswith("schedule [[1,") for line in lines)
-    assert "  batch 8: draft length 2 is the fastest; +65.7% over no speculation" in out
+    assert "  batch 8: draft length 2 is the fastest; 65.7 % faster than no speculation" in out
     assert "  info max_batch_unknown: " in out
 
 
@@ -155,6 +159,8 @@ def test_active_schedule_may_be_a_file(run: Run, tmp_path: Path) -> None:
     [
         (("--allowed", "0,two"), "--allowed: 'two' is not a number"),
         (("--context-mix", "1000"), "--context-mix: '1000' is not NUMBER=SHARE"),
+        (("--context-mix", "1000=0.5,1000=0.5"), "--context-mix: 1000 is given twice"),
+        (("--context-mix", "1000=1"), "the sweep has no context 1000; it has none: add a context column"),
         (("--batch-weights", "8=-1"), "batch_weights must hold at least one share above 0"),
         (("--min-gain", "-1"), "min_gain is -1: choose it between 0 and 10"),
         (("--active", "[[2,4,1]]"), "starts at 2, expected 1"),

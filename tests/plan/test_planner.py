@@ -64,7 +64,9 @@ def test_lone_draft_length_follows_its_neighbour_but_none_stands_alone() -> None
     """Only 3 known at batch 4 tells nothing, so 1 carries on; only 0 known at 64 is safe, so 0 runs."""
     planned = plan(table_of([[100, 150, 140, 130], [0, 0, 0, 500], [400, 480, 470, 0], [800, 0, 0, 0]]))
     assert [planned.explain[row].draft_len for row in range(4)] == [1, 1, 1, 0]
-    assert "carried over" in planned.explain[1].why
+    assert "taken over" in planned.explain[1].why
+    (alone,) = [finding for finding in planned.findings if finding.code == "draft_len_0_uncompared"]
+    assert alone.evidence == {"batches": [64]}
 
 
 def test_the_whole_chain_on_a_falling_table() -> None:

@@ -190,10 +190,11 @@ def _edge_findings(proposal: Proposal, options: PlanOptions) -> tuple[Finding, .
     smallest, largest = int(table.batches[backed[0]]), int(table.batches[backed[-1]])
     if undecided:
         message = (
-            f"batch {listed(undecided)} has no two draft lengths to compare: the choice of its neighbour "
-            "holds there; measure these cells"
+            f"at batch {listed(undecided)} fewer than two draft lengths were measured: that of the nearest "
+            "batch size runs there; measure a second one"
         )
         found.append(Finding("batch_undecided", "warning", message, subject, {"batches": undecided}))
+    found += _uncompared(proposal)
     if smallest > 1:
         message = (
             f"batch sizes below {smallest} were not measured: they run the draft length of batch {smallest}; "
@@ -203,13 +204,28 @@ def _edge_findings(proposal: Proposal, options: PlanOptions) -> tuple[Finding, .
     if options.max_batch is None:
         message = (
             f"the largest batch of the engine was not given, so the table ends at {largest}, the largest one "
-            "measured, and what an engine runs beyond the end of its table is its own affair: give the "
-            "largest batch"
+            "measured; what runs beyond the end of a table is up to the engine: give the largest batch"
         )
         found.append(Finding("max_batch_unknown", "info", message, subject, {"largest": largest}))
     elif options.max_batch > largest:
         found.append(_beyond(largest, options.max_batch, subject))
     return tuple(found)
+
+
+def _uncompared(proposal: Proposal) -> list[Finding]:
+    """Say where no speculation runs because nothing else was measured: safe, and not shown to be best."""
+    table, zero = proposal.table, proposal.table.zero_column
+    if zero is None:
+        return []
+    alone = (table.supported.sum(axis=1) == 1) & table.supported[:, zero] & (proposal.choice == zero)
+    batches = table.batches[alone].tolist()
+    if not batches:
+        return []
+    message = (
+        f"at batch {listed(batches)} only draft length 0 was measured, so it runs there without having won: "
+        "measure a draft length above 0"
+    )
+    return [Finding("draft_len_0_uncompared", "warning", message, table.subject, {"batches": batches})]
 
 
 def _beyond(largest: int, max_batch: int, subject: Mapping[str, str]) -> Finding:

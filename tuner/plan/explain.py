@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.plan.goodput import Z95, CellState
 from tuner.plan.optimise import UNDECIDED
-from tuner.plan.words import listed
+from tuner.plan.words import listed, percent
 
 if TYPE_CHECKING:
     from tuner.fleet import Schedule
@@ -101,7 +101,7 @@ def _explain_row(
     unknown = tuple(table.draft_lens[~table.supported[row]].tolist())
     parts = [
         _headline(proposal, row, draft_len),
-        *(f"{note.by}: {note.text}" for note in proposal.notes if row in note.rows),
+        *(f"{note.text} [{note.by}]" for note in proposal.notes if row in note.rows),
         _gain(proposal, row, draft_len, gains),
         _not_known(proposal, unknown),
     ]
@@ -116,11 +116,12 @@ def _headline(proposal: Proposal, row: int, draft_len: int) -> str:
     open_cells = np.where(proposal.eligible[row], table.log_mean[row], -np.inf)
     best = int(np.argmax(open_cells))
     if proposal.choice[row] == UNDECIDED or not np.isfinite(open_cells[best]):
-        return f"draft length {draft_len}, carried over from the nearest batch size that could be decided"
+        return f"draft length {draft_len}, taken over from the nearest batch size that has two to compare"
     if column == best:
         return f"draft length {draft_len} is the fastest"
     behind = -math.expm1(float(table.log_mean[row, column] - open_cells[best]))
-    return f"draft length {draft_len}, {abs(behind):.1%} behind the fastest, {int(table.draft_lens[best])}"
+    fastest = int(table.draft_lens[best])
+    return f"draft length {draft_len} runs, {percent(abs(behind))} slower than the fastest, {fastest}"
 
 
 def _gain(proposal: Proposal, row: int, draft_len: int, gains: tuple[Floats, Floats]) -> str:
@@ -137,8 +138,9 @@ def _gain(proposal: Proposal, row: int, draft_len: int, gains: tuple[Floats, Flo
     if column == zero or not table.known[row, column]:
         return ""
     gain, reach = float(gains[0][row, column]), Z95 * float(gains[1][row, column])
-    low, high = math.expm1(gain - reach), math.expm1(gain + reach)
-    return f"{who}{math.expm1(gain):+.1%} over no speculation (95 %: {low:+.1%} to {high:+.1%})"
+    low, high = (percent(math.expm1(gain + side), signed=True) for side in (-reach, reach))
+    how = "faster" if gain >= 0 else "slower"
+    return f"{who}{percent(abs(math.expm1(gain)))} {how} than no speculation (95 %: {low} to {high})"
 
 
 def _not_known(proposal: Proposal, unknown: tuple[int, ...]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner.fleet import Finding, NotEnoughData, Schedule
+from tuner.plan.against import against_active
 from tuner.plan.expand import expand, extend
 from tuner.plan.explain import Explanation, explain
 from tuner.plan.optimise import UNDECIDED
@@ -62,9 +63,11 @@ def plan(table: GoodputTable, options: PlanOptions | None = None) -> Plan:
     proposal = replace(proposal, eligible=proposal.eligible & ~lone[:, None])
     proposal = apply(proposal, options)
     if (proposal.choice == UNDECIDED).all():
-        reason = "none of the draft lengths that are allowed is known"
+        reason = "none of the allowed draft lengths was measured"
         return _refuse(proposal, NotEnoughData(reason, have=0, need=1))
     schedule, edges = expand(proposal, options)
+    if options.active is not None:
+        edges = (against_active(proposal, options.active, options), *edges)
     if proposal.held and options.active is not None:
         schedule = extend(options.active, options.max_batch or options.active.max_batch)
     return Plan(schedule, proposal, (*table.findings, *proposal.findings, *edges))

@@ -38,6 +38,8 @@ class Proposal:
     """``(nb,)``: speculation was not shown to beat none."""
     held: bool = False
     """The active schedule stays as it is."""
+    wanted: Ints | None = None
+    """``(nb,)`` columns that would have been chosen where the active schedule was held."""
     notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.fleet import Finding
 from tuner.plan.optimise import UNDECIDED, fewest_rises, most_plausible, rises, within_tie
-from tuner.plan.words import listed
+from tuner.plan.words import listed, percent
 
 if TYPE_CHECKING:
     from tuner.plan.goodput import Bools, Floats, GoodputTable, Ints
@@ -48,8 +48,8 @@ def confidence(proposal: Proposal, options: PlanOptions) -> Proposal:
     ties[unproven] = False
     ties[unproven, shortest[unproven]] = True
     text = (
-        f"not shown to beat no speculation by {options.min_gain:.1%} "
-        f"with probability {options.credibility:g}: the shortest draft is taken"
+        f"no draft is {percent(options.min_gain)} faster than no speculation with a probability of "
+        f"{100 * options.credibility:g} %, so the shortest one allowed runs"
     )
     proposal = proposal.chosen(fallback, "confidence", text)
     return _note_costly_floor(replace(proposal, ties=ties, unproven=unproven), baseline)
@@ -86,8 +86,8 @@ def tie(proposal: Proposal, options: PlanOptions) -> Proposal:
     sets = np.where(paying.any(axis=1, keepdims=True), paying, sets)
     sets[proposal.unproven] = proposal.ties[proposal.unproven]
     text = (
-        f"within {options.tie:.1%} of the best, as others are: the shortest such draft "
-        "with which the table does not rise with the batch"
+        f"several draft lengths are as fast to within {percent(options.tie)}: the shortest of them runs that "
+        "keeps drafts from getting longer at larger batches"
     )
     return replace(proposal, ties=sets).chosen(fewest_rises(sets), "tie", text)
 
@@ -106,7 +106,7 @@ def monotone(proposal: Proposal, options: PlanOptions) -> Proposal:
     proposal = proposal.chosen(
         choice,
         "monotone",
-        "the draft length need not rise with the batch: the difference is within the noise",
+        "a longer draft than at smaller batches is not proven to pay: the difference is within the noise",
     )
     left = rises(choice)
     if not left.size:
@@ -120,7 +120,7 @@ def monotone(proposal: Proposal, options: PlanOptions) -> Proposal:
         subject=proposal.table.subject,
         evidence={"above_batches": batches},
     )
-    return proposal.noted("monotone", left, "the data insist on a longer draft at the next batch").found(
+    return proposal.noted("monotone", left, "the next larger batch clearly wants a longer draft").found(
         finding
     )
 

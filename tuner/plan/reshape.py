@@ -12,6 +12,7 @@ import numpy as np
 
 from tuner.fleet import Finding, NotEnoughData
 from tuner.plan.optimise import UNDECIDED
+from tuner.plan.words import percent
 
 if TYPE_CHECKING:
     from tuner.plan.goodput import Floats, GoodputTable, Ints
@@ -86,14 +87,18 @@ def mode(proposal: Proposal, options: PlanOptions) -> Proposal:
     net = float(alone / relative_cost(proposal, options, scheduled + factor[decided])) - 1
     draft_len = int(proposal.table.draft_lens[constant])
     if net >= options.tie:
-        text = f"a schedule still pays after what its graph mode costs: {net:+.1%} over constant {draft_len}"
+        text = (
+            f"a schedule still pays after what its graph mode costs: {percent(net, signed=True)} over always "
+            f"running draft length {draft_len}"
+        )
         return proposal.noted("mode", decided, text)
     ratios = np.exp(factor[decided]).tolist()
     finding = Finding(
         code="schedule_not_worth_its_mode",
         severity="warning",
-        message=f"a schedule would gain {gross:.1%} over constant draft length {draft_len}, and costs the "
-        f"engine more (net {net:+.1%}): run constant {draft_len}, or a runner with full graphs for schedules",
+        message=f"a schedule would be {percent(gross)} faster than draft length {draft_len} throughout, but "
+        f"its graph mode costs the engine more than that ({percent(net, signed=True)} in all): run draft "
+        f"length {draft_len} throughout, or a runner with full graphs for schedules",
         subject=proposal.table.subject,
         evidence={
             "gross_gain": gross,
@@ -104,7 +109,7 @@ def mode(proposal: Proposal, options: PlanOptions) -> Proposal:
     )
     choice = proposal.choice.copy()
     choice[decided] = constant
-    text = f"any schedule costs more than it gains (net {net:+.1%}): constant {draft_len}"
+    text = f"any schedule costs more than it gains ({percent(net, signed=True)}): always {draft_len}"
     return proposal.chosen(choice, "mode", text).found(finding)
 
 
@@ -134,8 +139,8 @@ def merge(proposal: Proposal, options: PlanOptions) -> Proposal:
     finding = Finding(
         code="ranges_merged",
         severity="info",
-        message=f"at most {options.max_ranges} ranges cost up to {-math.expm1(-worst):.1%} at a batch size: "
-        "raise max_ranges if the engine can hold more",
+        message=f"keeping to {options.max_ranges} ranges makes a batch size up to "
+        f"{percent(-math.expm1(-worst))} slower: raise max_ranges if the engine can hold more",
         subject=proposal.table.subject,
         evidence={"worst_loss": -math.expm1(-worst), "max_ranges": options.max_ranges},
     )
@@ -190,6 +195,8 @@ def dead_band(proposal: Proposal, options: PlanOptions) -> Proposal:
         return proposal
     choice = proposal.choice.copy()
     choice[decided] = column
-    text = f"no batch size gains {options.dead_band:.1%} over the active schedule, so it stays"
+    text = f"no batch size gains {percent(options.dead_band)} over the active schedule, so it stays"
     held = proposal.chosen(choice, "dead_band", text) if (choice != proposal.choice).any() else proposal
-    return replace(held.noted("dead_band", decided[choice[decided] == new], text), held=True)
+    return replace(
+        held.noted("dead_band", decided[choice[decided] == new], text), held=True, wanted=proposal.choice
+    )

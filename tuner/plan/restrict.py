@@ -57,7 +57,9 @@ def support(proposal: Proposal, options: PlanOptions) -> Proposal:
         keep[:, place] |= backed & (table.log_mean[:, place] - Z95 * sd > reference)
     keep[~backed] = ran
     return proposal.restrict(
-        keep, "support", "draft lengths beyond the evidence are left out: probe them before they are used"
+        keep,
+        "support",
+        "draft lengths that were not measured here are left out: try them before they are used",
     )
 
 

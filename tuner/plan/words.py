@@ -15,3 +15,8 @@ def listed(values: Sequence[int]) -> str:
     """Return ``1, 2, 4``, cut after :data:`SHOWN` with a count of the rest."""
     shown = ", ".join(map(str, values[:SHOWN]))
     return shown if len(values) <= SHOWN else f"{shown} and {len(values) - SHOWN} more"
+
+
+def percent(ratio: float, *, signed: bool = False) -> str:
+    """Return ``4.4 %``, or ``+4.4 %``."""
+    return f"{100 * ratio:+.1f} %" if signed else f"{100 * ratio:.1f} %"
