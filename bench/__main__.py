@@ -18,6 +18,7 @@ MEASUREMENTS = (
     "bench.recording_regret",
     "bench.replay_speed",
     "bench.engine_routes",
+    "bench.sweep_speed",
     "bench.recovery.acceptance",
     "bench.recovery.crossover",
     "bench.recovery.planner",

@@ -27,7 +27,11 @@ Examples:
 
 \b
 Columns: batch, draft_len, tokens_per_second; optional arm (static, schedule, none), context,
-acceptance_length, tpot_ms. Repeated rows are repeats. # starts a comment.
+acceptance_length, tpot_ms. # starts a comment.
+
+\b
+Repeated rows are repeats: their spread is the noise of a cell. Where next to none are, a cell is taken to be
+off by 2 % (1 sd), and a finding (noise_assumed) says so: run each cell 2 or 3 times.
 """
 
 
@@ -61,9 +65,17 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
             help="Share of engine time by batch size; equal by default.",
         ),
         click.option(
-            "--context-mix", metavar="TOKENS=SHARE,...", help="Share of tokens by context; equal by default."
+            "--context-mix",
+            metavar="TOKENS=SHARE,...",
+            help="Share of output tokens by context; equal by default. Contexts of the sweep only; shares "
+            "sum to 1, or to 100, within 1 %.",
         ),
-        click.option("--active", metavar="SCHEDULE", help="What runs now, as [[1,8,4],...] or a JSON file."),
+        click.option(
+            "--active",
+            metavar="SCHEDULE",
+            help="What runs now, as [[1,8,4],...] or a JSON file: it stays unless some batch size gains 1 % "
+            "over it, and the findings say what would change and what that gains.",
+        ),
         click.option("--without", multiple=True, metavar="NAME", help="Switch a post-processor off."),
     )
     for option in reversed(options):
@@ -118,14 +130,17 @@ def _plan_options(given: Mapping[str, Any]) -> Any:  # noqa: ANN401  # PlanOptio
 
 
 def _shares(option: str, text: str) -> dict[float, float]:
-    """Read ``1000=0.7,16000=0.3``."""
+    """Read ``1000=0.7,16000=0.3``; each key once."""
     shares: dict[float, float] = {}
     for part in text.split(","):
         key, _, share = part.partition("=")
         try:
-            shares[float(key)] = float(share)
+            number, value = float(key), float(share)
         except ValueError:
             raise InputError(f"{option}: {part!r} is not NUMBER=SHARE such as 1000=0.7") from None
+        if number in shares:
+            raise InputError(f"{option}: {key.strip()} is given twice: give one share for it")
+        shares[number] = value
     return shares
 
 

@@ -18,7 +18,7 @@ from tuner.plan.goodput import CellState, GoodputTable
 from tuner.plan.options import are_shares
 from tuner.plan.sweep_arms import compare_arms
 from tuner.plan.sweep_cells import Cells, Contexts, average, grid, group_contexts
-from tuner.plan.sweep_checks import check_cells, check_contexts, check_step_times
+from tuner.plan.sweep_checks import check_cells, check_contexts, check_noise, check_step_times
 from tuner.plan.words import listed
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tuner.fleet import SweepRow
     from tuner.plan.goodput import Bools, Floats, Ints
 
+SHARES_OFF = 0.01
+"""How far shares may be from adding up: thirds written to two digits sum to 0.99."""
+
 
 def from_sweep(
     rows: Iterable[SweepRow], *, context_weights: Mapping[float, float] | None = None
@@ -38,13 +41,15 @@ def from_sweep(
     Args:
         rows: the sweep, in any order. Cells are tokens per second of the whole batch.
         context_weights: context tokens -> share of the output tokens made there, for sweeps over
-            contexts; each counts for the measured context nearest by ratio. Equal shares by default.
+            contexts. Each is a context of the sweep, or lies
+            between those taken for one, and shares sum to 1, or to 100 as percentages, to
+            within 1 %; a context left out has none. Equal shares by default.
 
     Returns:
         A table over the measured batch sizes, empty where no row ran a constant draft length.
 
     Raises:
-        InputError: a weight is negative, or none is above 0.
+        InputError: a share is negative, shares do not add up, or the sweep has no such context.
         SweepError: more distinct batch sizes or draft lengths than a schedule could use.
     """
     everything = list(rows)
@@ -68,6 +73,7 @@ def from_sweep(
     arm_findings, factor = compare_arms(cells, arms["none"], arms["schedule"], batches)
     findings = (
         *_missing_findings(table, contexts),
+        *check_noise(cells),
         *check_cells(cells, arms["schedule"]),
         *arm_findings,
         *check_contexts(table, layers, contexts, weights),
@@ -88,18 +94,30 @@ def _with_none_arm(static: Cells, none: Cells) -> Cells:
 
 
 def _group_weights(contexts: Contexts, given: Mapping[float, float] | None) -> Floats:
-    """Return the share of tokens of each context group."""
+    """Return the share of tokens of each context group.
+
+    Nothing is guessed: a share of a context that was not measured would be served by another one's
+    numbers, and shares that do not add up are more often a slip than an intention.
+    """
     shares = np.zeros(len(contexts.centres))
-    centres = [centre for centre in contexts.centres if centre is not None]
-    if given is None or not centres:
+    if given is None:
         return np.full(shares.size, 1 / shares.size)
-    if not are_shares(given.values()) or not all(0 < context < np.inf for context in given):
-        raise InputError("context weights must be shares above 0 by context tokens above 0")
-    logs = np.log(centres)
+    if not are_shares(given.values()):
+        raise InputError("context mix: give shares, none below 0 and at least one above, such as 0.7")
+    total = sum(given.values())
+    if all(abs(total / whole - 1.0) > SHARES_OFF + 1e-9 for whole in (1.0, 100.0)):
+        raise InputError(
+            f"context mix: shares sum to {total:g}: make them sum to 1, or to 100 as percentages"
+        )
     for context, share in given.items():
-        shares[np.argmin(np.abs(logs - np.log(context)))] += share
-    total: Floats = shares / shares.sum()
-    return total
+        places = [place for place, (low, high) in enumerate(contexts.spans) if low <= context <= high]
+        if not places:
+            named = (f"{low:g}" if low == high else f"{low:g} to {high:g}" for low, high in contexts.spans)
+            there = ", ".join(named) or "none: add a context column"
+            raise InputError(f"context mix: the sweep has no context {context:g}; it has {there}")
+        shares[places[0]] += share
+    weights: Floats = shares / shares.sum()
+    return weights
 
 
 def _mix(

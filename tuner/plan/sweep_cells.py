@@ -71,6 +71,8 @@ class Contexts:
 
     centres: tuple[float | None, ...]
     """Geometric mean context of each group, ``None`` for rows that state none."""
+    spans: tuple[tuple[float, float], ...]
+    """Smallest and largest context of each group, none for rows that state none."""
     unstated: int
     """Rows without a context in a sweep that has some: left out."""
 
@@ -83,14 +85,18 @@ def group_contexts(contexts: Sequence[float | None]) -> tuple[Ints, Contexts]:
     values = np.array([math.nan if value is None else value for value in contexts], dtype=np.float64)
     stated = np.isfinite(values)
     if not stated.any():
-        return np.zeros(values.size, dtype=np.int64), Contexts((None,), 0)
+        return np.zeros(values.size, dtype=np.int64), Contexts((None,), (), 0)
     starts: list[float] = []
     for value in np.unique(values[stated]).tolist():
         if not starts or value > CONTEXT_FACTOR * starts[-1]:
             starts.append(value)
     group = np.where(stated, np.searchsorted(starts, np.nan_to_num(values), side="right") - 1, -1)
     centres = tuple(float(np.exp(np.log(values[group == place]).mean())) for place in range(len(starts)))
-    return group.astype(np.int64), Contexts(centres, int((~stated).sum()))
+    spans = tuple(
+        (float(values[group == place].min()), float(values[group == place].max()))
+        for place in range(len(starts))
+    )
+    return group.astype(np.int64), Contexts(centres, spans, int((~stated).sum()))
 
 
 def average(rows: Sequence[SweepRow], group: Ints, within_sd: float | None = None) -> tuple[Cells, float]:

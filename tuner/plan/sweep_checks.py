@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.fleet import Finding
 from tuner.plan.goodput import CellState
+from tuner.plan.sweep_cells import WITHIN_PRIOR_DOF
 from tuner.plan.words import listed
 
 if TYPE_CHECKING:
@@ -92,6 +93,21 @@ def check_cells(static: Cells, schedule: Cells) -> list[Finding]:
         )
         found.append(Finding("unsteady_cell", "warning", message, {}, {"cells": cells}))
     return found
+
+
+def check_noise(cells: Cells) -> list[Finding]:
+    """Say where intervals rest on an assumed noise, because next to nothing was run twice."""
+    again = int((cells.repeats - 1).sum())
+    if not cells.repeats.size or again >= WITHIN_PRIOR_DOF:
+        return []
+    once = cells.log_sd[cells.repeats == cells.repeats.min()]
+    sd = math.expm1(float(once.max()))
+    seen = "no cell was measured twice" if again == 0 else f"only {again} rows repeat a cell"
+    message = (
+        f"{seen}: intervals assume that a cell measured once is off by {100 * sd:.1f} % (1 sd), "
+        "which careful benchmarks reach; repeat at least 4 rows to use the noise of yours"
+    )
+    return [Finding("noise_assumed", "info", message, {}, {"cell_sd_ratio": sd, "repeats": again})]
 
 
 def _cliffs(static: Cells, schedule: Cells) -> list[_Cliff]:
