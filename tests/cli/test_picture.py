@@ -127,6 +127,7 @@ def test_what_cannot_be_said_is_written_inside_the_panel(one_draft_len: PoolDeci
     legend = steps.get_legend()
     assert legend is not None
     assert "crossover: cannot say: one draft length only" in _words(figure)
+    assert "no separate drafter cost" not in _words(figure), "one draft length cannot tell it apart"
     box, axes = legend.get_window_extent(), steps.get_window_extent()
     assert axes.x0 <= box.x0 < box.x1 <= axes.x1
     assert axes.y0 <= box.y0 < box.y1 <= axes.y1

@@ -122,7 +122,7 @@ def _print_step_time(decision: PoolDecision) -> None:
     else:
         text = (
             f"{milliseconds(fit.split.fixed)} fixed, {milliseconds(fit.split.per_token)} per token in "
-            f"flight, {knee(fit.sharpness)}; {drafter_cost(fit.draft)}"
+            f"flight, {knee(fit.sharpness)}; {drafter_of(fit)}"
         )
     print_line(f"step time: {text}", indent="")
     crossover = decision.crossover
@@ -149,6 +149,13 @@ def knee(sharpness: float) -> str:
     kind = "soft" if sharpness < SHARP else "sharp"
     p = f"{sharpness:.2g}" if math.isfinite(sharpness) else "infinite"
     return f"{kind} knee (p = {p})"
+
+
+def drafter_of(fit: StepTimeFit) -> str:
+    """Return in words what drafting adds to a step, as far as the draft lengths that ran can tell."""
+    if len(set(fit.cells.draft_len.tolist())) == 1:
+        return "the drafter's time is in it, as one draft length cannot tell it apart"
+    return drafter_cost(fit.draft)
 
 
 def drafter_cost(draft: Drafter) -> str:

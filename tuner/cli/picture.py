@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner._exceptions import InputError
-from tuner.cli.decision import drafter_cost
+from tuner.cli.decision import drafter_of
 from tuner.cli.plan_text import cannot_say
 from tuner.fit.crossover import Crossover
 from tuner.fit.step_time import StepTimeFit
@@ -219,7 +219,7 @@ def _draw_step_time(axes: Axes, decision: PoolDecision) -> None:
     for k, tokens, _ in points:
         seen.setdefault(k, []).append(tokens)
     _draw_curves(axes, fit, seen)
-    notes = [drafter_cost(fit.draft)]
+    notes = [drafter_of(fit)]
     if isinstance(fit.crossover, Crossover):
         _draw_crossover(axes, fit.crossover)
     else:
