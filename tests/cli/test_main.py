@@ -176,3 +176,20 @@ def test_an_interrupt_while_modules_load_is_no_traceback(module: str) -> None:
     result = _run("-c", code, stdout=subprocess.PIPE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     assert result.returncode == 130
     assert result.stderr.split() == ["interrupted"]
+
+
+@pytest.mark.parametrize("wrapper", ["RuntimeError('in __set_name__')", "ImportError('in an extension')"])
+def test_an_interrupt_that_was_wrapped_is_one_too(wrapper: str) -> None:
+    """Python and libraries turn Ctrl-C during an import into errors of their own; a real error stays one."""
+    raising = f"try:\n    raise KeyboardInterrupt\nexcept BaseException as e:\n    raise {wrapper} from e\n"
+    for body, code in ((raising, 130), (f"raise {wrapper}\n", 1)):
+        program = (
+            "import tuner.cli\n"
+            f"def run():\n    exec({body!r})\n"
+            "tuner.cli.main = run\n"
+            "from tuner.__main__ import main\n"
+            "main()"
+        )
+        result = _run("-c", program, stdout=subprocess.PIPE)
+        assert result.returncode == code
+        assert ("Traceback" in result.stderr) is (code == 1)
