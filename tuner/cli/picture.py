@@ -39,8 +39,8 @@ BOX_COLUMNS = 52
 
 COLOURS = ("#222222", "#4477aa", "#33bbee", "#228833", "#ccaa22", "#aa3377", "#ee7733", "#775533")
 """By draft length from 0, the same in every picture; they stay apart for colour-blind eyes (after Paul
-Tol's bright scheme). Red is kept for the crossover, grey for the schedule."""
-RED, GREY, SHARED = "#cc3311", "0.78", "0.25"
+Tol's bright scheme). Red is kept for the crossover, a pale marker's violet for the schedule."""
+RED, MARKER, SHARED = "#cc3311", "#dcb3e6", "0.25"
 SAME = 0.015
 """Distance, in heights of the panel, within which curves of two draft lengths hide each other: a panel is
 370 points high, a line 1.3 wide, and three widths apart two lines begin to be two."""
@@ -147,7 +147,7 @@ def _draw_legend(figure: Figure, decision: PoolDecision) -> None:
     if decision.table is not None:
         handles.append(Patch(color=SHARED, alpha=0.2, linewidth=0, label="band: 95 % interval"))
     if decision.table is not None and isinstance(decision.schedule, Schedule):
-        handles.append(Line2D([], [], color=GREY, linewidth=7, label="schedule"))
+        handles.append(Line2D([], [], color=MARKER, linewidth=7, label="schedule"))
     handles.append(Line2D([], [], color=SHARED, label="dashed: outside of what was measured", **OUTSIDE))
     figure.legend(handles=handles, loc="outside lower center", ncols=5 * len(figure.axes), fontsize=8)
 
@@ -196,7 +196,7 @@ def _draw_choice(axes: Axes, decision: PoolDecision, schedule: Schedule) -> None
     axes.plot(
         table.batches[inside],
         np.exp(table.log_mean[rows, columns]),
-        color=GREY,
+        color=MARKER,
         linewidth=8,
         solid_capstyle="round",
     )
