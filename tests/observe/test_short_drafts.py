@@ -63,8 +63,11 @@ def test_more_shortened_drafts_are_named_with_their_remedy(missing: float) -> No
 
 
 def test_drafts_that_miss_too_much_may_as_well_be_a_mix() -> None:
-    """At 3.4 of 4 nobody can say whether drafts were cut or draft lengths took turns: both are named."""
-    assert codes(windows_of(cut_short(0.6))) == {"draft_lens_unknown"}
+    """At 3.4 of 4 nobody can say whether drafts were cut, lengths took turns or a drafter found less."""
+    (finding,) = windows_of(cut_short(0.6)).findings
+    assert finding.code == "draft_lens_unknown"
+    assert "--schedule" in finding.message
+    assert "drafter.method" in finding.message
 
 
 @pytest.mark.parametrize("missing", [0.04, 0.2, 0.6, 1.2])
