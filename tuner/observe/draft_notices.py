@@ -76,7 +76,7 @@ def of_drafts(view: EngineView, schedule: Schedule | None) -> Iterator[Finding]:
         yield view.finding(
             "draft_lens_unknown",
             "warning",
-            f"draft lengths take turns, drafts are cut short or the drafter proposes only what it finds {where}: "
+            f"draft lengths take turns, drafts are cut short or the drafter proposes what it finds {where}: "
             "which lengths ran is not known; name the table that ran with --schedule, and n-gram or suffix "
             "drafters by drafter.method",
             **evidence,
