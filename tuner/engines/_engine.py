@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tuner.fleet import Capabilities, Finding, Schedule, Vocabulary
+    from tuner.fleet import Capabilities, Finding, Schedule
+    from tuner.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tuner._exceptions import ScheduleError, UnsupportedError
 from tuner.engines._engine import Rendered
 from tuner.engines._vllm_dialect import KEY, MAX_KEY, check_bounds, expand, rows_of, unwrap
-from tuner.fleet import Capabilities, Finding, Metric, Schedule, Vocabulary
+from tuner.fleet import Capabilities, Finding, Schedule
+from tuner.vocabulary import Metric, Vocabulary
 
 if TYPE_CHECKING:
     from tuner.engines._engine import Setup

@@ -12,12 +12,13 @@ from tuner.observe.tables import describe
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tuner.fleet import Fingerprint, Schedule, Severity, Vocabulary
+    from tuner.fleet import Fingerprint, Schedule, Severity
     from tuner.observe.evidence import RawWindow
     from tuner.observe.snapshots import Group
     from tuner.observe.states import Judged
     from tuner.observe.tables import Held
     from tuner.observe.units import StepUnits
+    from tuner.vocabulary import Vocabulary
 
 SPECULATION = ("drafts", "draft_tokens", "accepted", "accepted_by_position")
 STUCK_WINDOWS = 4

@@ -13,8 +13,8 @@ from tuner.observe.deltas import Interval, increments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.fleet import Vocabulary
     from tuner.observe.snapshots import Group
+    from tuner.vocabulary import Vocabulary
 
 LONGEST_GAP = 4.0
 """Usual scrape intervals that one window may span: three scrapes in a row may fail. Beyond, what

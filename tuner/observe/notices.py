@@ -12,8 +12,8 @@ from tuner.observe.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tuner.fleet import Vocabulary
     from tuner.observe.exposition import Scrape, SeriesKey, TimedScrape
+    from tuner.vocabulary import Vocabulary
 
 SHOWN = 5
 """Series that a finding names; there may be thousands."""

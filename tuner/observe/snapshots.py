@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tuner.fleet import created_name
 from tuner.observe.deltas import Track
+from tuner.vocabulary import created_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tuner.fleet import Metric, Vocabulary
     from tuner.observe.exposition import Scrape, SeriesKey
+    from tuner.vocabulary import Metric, Vocabulary
 
 GroupKey = frozenset[tuple[str, str]]
 

@@ -20,9 +20,10 @@ from tuner.observe.units import apply_units, detect_units
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tuner.fleet import Finding, Schedule, Vocabulary
+    from tuner.fleet import Finding, Schedule
     from tuner.observe.exposition import Scrape, TimedScrape
     from tuner.observe.snapshots import Group
+    from tuner.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
