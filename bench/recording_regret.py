@@ -37,7 +37,7 @@ IN_TIME = ("first half", "second half")
 """Splits in the order of time: what a forecast is."""
 DOCUMENTED = {
     "example of the contract": [[1, 4, 4], [5, 16, 2], [17, 64, 0]],
-    "seed 000: 6 at batch 1, 1 at 64": [[1, 16, 4], [17, 63, 2], [64, 64, 1]],
+    "common advice: long at batch 1, 1 at 64": [[1, 16, 4], [17, 63, 2], [64, 64, 1]],
 }
 """Tables from documentation, K over 4 clamped as the engine clamps it; the second fills in its middle."""
 

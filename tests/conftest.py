@@ -1,0 +1,13 @@
+"""Settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# A deadline is a timed assertion, and a loaded machine breaks it. In CI the same examples come each time, so
+# that a change is judged by what it changed; at home new ones do.
+settings.register_profile("home", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "home")
