@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LEAST_SD = 1e-4
 """Smallest standard deviation of a log ratio: 0.01 %, far below any measurement; exact inputs stay finite."""
 
+VAGUE = 2.0
+"""Ratio of standard deviations from which a cell counts as far less certain than another."""
+
 
 def confidence(proposal: Proposal, options: PlanOptions) -> Proposal:
     """Fall back where speculation is not shown to beat no speculation by ``min_gain``.
@@ -41,7 +44,9 @@ def confidence(proposal: Proposal, options: PlanOptions) -> Proposal:
     if zero is None or not baseline.any():
         return proposal
     shortest = np.argmax(proposal.eligible, axis=1)
-    proven = _at(_lacking_proof(table, options) <= 0, proposal.choice)
+    proofs = _lacking_proof(table, options) <= 0
+    proposal = _best_proven(proposal, proofs & proposal.eligible & (table.draft_lens > 0), baseline)
+    proven = _at(proofs, proposal.choice)
     unproven = baseline & ~proven & (table.draft_lens[proposal.choice] > 0)
     fallback = np.where(unproven, shortest, proposal.choice)
     ties = proposal.ties.copy()
@@ -53,6 +58,24 @@ def confidence(proposal: Proposal, options: PlanOptions) -> Proposal:
     )
     proposal = proposal.chosen(fallback, "confidence", text)
     return _note_costly_floor(replace(proposal, ties=ties, unproven=unproven), baseline)
+
+
+def _best_proven(proposal: Proposal, proven: Bools, baseline: Bools) -> Proposal:
+    """Take the fastest draft whose gain is proven where the fastest of all is far less certain.
+
+    A cell whose repeats differ widely may have the highest mean and prove nothing. Between cells that
+    are known about equally well nothing changes: the second best is not taken for its luck.
+    """
+    rows, choice, table = np.arange(proposal.choice.size), np.maximum(proposal.choice, 0), proposal.table
+    best = np.argmax(np.where(proven, table.log_mean, -np.inf), axis=1)
+    vague = table.log_sd[rows, choice] > VAGUE * table.log_sd[rows, best]
+    swap = baseline & proven.any(axis=1) & ~proven[rows, choice] & (table.draft_lens[choice] > 0) & vague
+    if not swap.any():
+        return proposal
+    keep = ~swap[:, None] | proven
+    text = "the fastest draft is too uncertain to prove a gain, so the fastest that proves one runs"
+    narrowed = replace(proposal, eligible=proposal.eligible & keep, ties=proposal.ties & keep)
+    return narrowed.chosen(np.where(swap, best, proposal.choice), "confidence", text)
 
 
 def _lacking_proof(table: GoodputTable, options: PlanOptions) -> Floats:

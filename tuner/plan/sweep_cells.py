@@ -27,6 +27,8 @@ WITHIN_SD = 0.0173
 once, the size at which neighbouring draft lengths of published sweeps trade places (SGLang PR 22246)."""
 WITHIN_PRIOR_DOF = 4.0
 """Weight of WITHIN_SD against the repeats, in degrees of freedom: five cells of two repeats outvote it."""
+ODD_CELL = 1e-4
+"""Error rate of taking a cell for unsteady: one sweep of a hundred cells in a hundred has one by chance."""
 CONTEXT_FACTOR = 1.5
 """Contexts within this factor are one group: attention costs differ by less than what a cell's noise hides,
 and 1.5 is also where a cost fitted at one context counts as extrapolated at another."""
@@ -131,21 +133,43 @@ def average(rows: Sequence[SweepRow], group: Ints, within_sd: float | None = Non
     repeats = np.diff(np.append(first, speed.size))
     low, high = first + (repeats - 1) // 2, first + repeats // 2
     median = (speed[low] + speed[high]) / 2 if speed.size else speed
+    pooled, each = _noise(speed, first, repeats)
     if within_sd is None:
-        within_sd = _pooled_sd(speed, first, repeats)
-    sd = np.sqrt(BETWEEN_SD**2 + within_sd**2 / np.maximum(repeats, 1))
+        within_sd = pooled
+    within = np.maximum(within_sd, np.where(each > pooled, each, 0.0))
+    sd = np.sqrt(BETWEEN_SD**2 + within**2 / np.maximum(repeats, 1))
     spread = np.expm1(speed[first + repeats - 1] - speed[first]) if speed.size else speed
     return Cells(keys[0, first], keys[1, first], keys[2, first], median, sd, repeats, spread), within_sd
 
 
-def _pooled_sd(speed: Floats, first: Ints, repeats: Ints) -> float:
-    """Return the sd of one repeat: pooled within cells, shrunk towards ``WITHIN_SD``."""
+def _noise(speed: Floats, first: Ints, repeats: Ints) -> tuple[float, Floats]:
+    """Return the sd of one repeat, pooled over cells, and that of each cell.
+
+    Pooled variances are shrunk towards ``WITHIN_SD``. A cell whose repeats differ far more than those of
+    all others (an F test of it against them) keeps its own sd and tells nothing of theirs: one failed run
+    says that its cell is unsteady, not that the machine is.
+    """
     if not speed.size:
-        return WITHIN_SD
+        return WITHIN_SD, np.zeros(0)
+    from scipy.special import fdtrc  # noqa: PLC0415 - costs 0.1 s, not needed to import the package
+
     mean = np.add.reduceat(speed, first) / repeats
-    squares = float(((speed - np.repeat(mean, repeats)) ** 2).sum())
-    dof = float((repeats - 1).sum())
-    return math.sqrt((WITHIN_PRIOR_DOF * WITHIN_SD**2 + squares) / (WITHIN_PRIOR_DOF + dof))
+    squares = np.add.reduceat((speed - np.repeat(mean, repeats)) ** 2, first)
+    dof = (repeats - 1).astype(np.float64)
+    steady = np.ones(first.size, dtype=np.bool_)
+    while True:
+        total = WITHIN_PRIOR_DOF * WITHIN_SD**2 + float(squares[steady].sum())
+        free = WITHIN_PRIOR_DOF + float(dof[steady].sum())
+        own = np.where(steady & (dof > 0), squares / np.maximum(dof, 1.0), 0.0)
+        others = (total - np.where(steady, squares, 0.0)) / (free - np.where(steady, dof, 0.0))
+        odd = steady & (dof > 0)
+        odd[odd] = fdtrc(dof[odd], free - dof[odd], own[odd] / others[odd]) < ODD_CELL
+        if not odd.any():
+            break
+        steady[np.argmax(np.where(odd, own / others, 0.0))] = False
+    pooled = math.sqrt(total / free)
+    alone = np.sqrt(squares / np.maximum(dof, 1.0))
+    return pooled, np.where(steady, pooled, np.maximum(alone, pooled))
 
 
 def grid(cells: Cells, batches: Ints, draft_lens: Ints) -> tuple[Floats, Floats, NDArray[np.int8]]:
