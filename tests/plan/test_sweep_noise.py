@@ -9,7 +9,6 @@ from tuner.observe.sweep import read_sweep
 from tuner.plan.planner import plan
 from tuner.plan.sweep import from_sweep
 
-
 HEADER = "batch,draft_len,tokens_per_second\n"
 FAILED_REPEAT = HEADER + "8,0,300\n8,0,300\n8,2,450\n8,2,452\n8,2,45\n8,4,430\n8,4,428\n"
 
