@@ -120,9 +120,13 @@ def test_impossible_windows_are_left_out_with_a_finding() -> None:
 
 
 def test_solved_position_carries_the_variance_of_the_solution() -> None:
-    """The interval of a solved hazard is that of var(log h) = (1-S)/(D w S) - (1-S')/(D S'), not a Beta's."""
+    """The interval of a solved hazard is that of var(log h) = (1-S)/(D w S) - (1-S')/(D S'), not a Beta's.
+
+    Requests are alike here, so that nothing systematic comes on top.
+    """
     windows = [
-        window(1000, [800, 640, 205, 164], {2, 4}, index=index, draft_tokens=2800.0) for index in range(60)
+        window(1000, [800, 640, 205, 164], {2, 4}, index=index, draft_tokens=2800.0, finished=40.0)
+        for index in range(60)
     ]
     one = fit(windows).positions[2]
     drafts, w, before, survival = 60_000, 0.4, 0.64, 0.5125

@@ -18,7 +18,7 @@ from tuner.fit.dispersion import (
 )
 from tuner.fit.exposure import Basis, ExposureTable
 from tuner.fit.hazards import HazardPosterior
-from tuner.fit.selection import Selection, find_selection, shift_between_lengths
+from tuner.fit.selection import Selection, find_selection, shift_between_lengths, solved_sd
 
 if TYPE_CHECKING:
     from tuner.fit.arrays import BoolArray, FloatArray
@@ -91,6 +91,8 @@ class _Draft:
     reason: str = ""
     state: State = "measured"
     solved_share: float = 0.0
+    solved_sd: float = 0.0
+    """Relative standard deviation that solving adds, however much was counted."""
     confounded: Selection | None = None
 
     @property
@@ -116,11 +118,18 @@ def fit_positions(table: ExposureTable, forgetting: FloatArray, prior_dispersion
         exposed = table.exposed[:, position] * forgetting
         members = exposed > 0
         draft = _Draft()
+        if np.any(table.basis[:, position] == Basis.SOLVED):
+            draft.solved_sd = solved_sd(table, drafts[0].spread)
         drafts.append(draft)
         if table.exposed[:, position].sum() < MIN_EXPOSED:
             _explain_missing(table, position, draft)
             continue
         weights[:, position] = forgetting * cap_factors(exposed)
+        weight = weights[:, position]  # a view
+        if draft.solved_sd > 0:
+            first = drafts[0].spread
+            dispersion = first.dispersion if first is not None else prior_dispersion
+            weight *= _solved_factors(table, position, draft, weight, dispersion)
         blocks = _blocks(table, members, request_seconds, cache)
         _measure(table, position, draft, weights[:, position], noise[:, position], blocks, prior_dispersion)
         if draft.spread is not None and not draft.spread.weak:
@@ -157,6 +166,28 @@ def _explain_missing(table: ExposureTable, position: int, draft: _Draft) -> None
     else:
         draft.state = "extrapolated"
         draft.reason = "never proposed in these windows: carried over from the positions before it"
+
+
+def _solved_factors(
+    table: ExposureTable, position: int, draft: _Draft, weight: FloatArray, dispersion: float
+) -> FloatArray:
+    """Factors (n,) in (0, 1] after which solved windows count as much as they are worth beside direct ones.
+
+    Weighed by precision, a solved hazard having the systematic variance on top of its sampling variance:
+    many mixed windows do not outvote the few windows that ran the longer draft length alone.
+    """
+    factors = np.ones_like(weight)
+    solved = table.basis[:, position] == Basis.SOLVED
+    exposed = weight * table.exposed[:, position]
+    by_solving, direct = float(exposed[solved].sum()), float(exposed[~solved].sum())
+    if by_solving <= 0 or direct <= 0:
+        return factors
+    ratio = float((weight * table.accepted[:, position]).sum()) / (by_solving + direct)
+    noise = weight**2 * _independent_noise(table, position, min(max(ratio, 0.02), 0.98), solved)
+    of_direct = dispersion * float(noise[~solved].sum()) / direct**2
+    of_solved = dispersion * float(noise[solved].sum()) / by_solving**2 + (ratio * draft.solved_sd) ** 2
+    factors[solved] = min(1.0, of_direct / of_solved * direct / by_solving)
+    return factors
 
 
 def _measure(
@@ -229,6 +260,7 @@ def _widen(
             if added > draft.variance:
                 draft.reason = f"widened: {selection}"
             draft.variance += added
+    draft.variance += (draft.hazard * draft.solved_share * draft.solved_sd) ** 2
     draft.variance += (draft.hazard * _cut_share(table, position, weights[:, position])) ** 2 / 3.0
     shift = shift_between_lengths(table, position, weights[:, position], draft.spread)
     if shift > 0:
