@@ -39,6 +39,8 @@ class World:
     """Cost of having drafted at all, over the floor."""
     draft_slope: float = 0.08
     """Cost of each draft token, over the floor."""
+    draft_root: float = 0.0
+    """Cost of the root of the draft tokens, over the floor: a drafter whose later tokens cost less."""
     draft_batched: float = 0.0
     """Cost of each draft token and request, over the target's cost per token."""
     kv: float = 0.0
@@ -60,7 +62,8 @@ class World:
             core = np.maximum(memory, compute)
         else:
             core = (memory**self.sharpness + compute**self.sharpness) ** (1 / self.sharpness)
-        draft = self.floor * (self.draft_base * (draft_len > 0) + self.draft_slope * draft_len)
+        draft = self.draft_base * (draft_len > 0) + self.draft_slope * draft_len
+        draft = self.floor * (draft + self.draft_root * np.sqrt(draft_len))
         return overhead + core + draft + self.draft_batched * token * batch * draft_len + self.kv * context
 
 

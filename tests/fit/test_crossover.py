@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bench.recovery.crossover import UNBRACKETED
+from bench.recovery.crossover import FEW_CELLS, UNBRACKETED
 from bench.recovery.step_time_world import Traffic, World
-from tuner.fit.crossover import Crossover
+from tuner.fit.cells import build_cells
+from tuner.fit.crossover import Crossover, reach
+from tuner.fit.curve import CROSSOVER, quantities_of
 from tuner.fit.step_time import StepTimeFit, fit_step_time
+from tuner.fit.step_time_resample import resample
+from tuner.fit.step_time_solve import solve_cells
 from tuner.fleet import NotEnoughData
 
 
@@ -112,3 +117,30 @@ def test_intervals_hold_under_harder_traffic(world: World, traffic: Traffic) -> 
         found = _crossover(world, traffic, seed)
         held += found.low <= world.crossover <= found.high
     assert held >= 13
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [{"draft_base": 0.0, "draft_root": 0.05}, {"draft_base": 0.08}],
+    ids=["concave", "flat"],
+)
+def test_the_interval_spans_every_drafter_shape_that_cells_do_not_rule_out(
+    drafter: dict[str, float],
+) -> None:
+    """Few cells of a line leave shapes open: the crossover of each is inside, and some widen the hull."""
+    world = World(crossover=60.0, sharpness=1.0, overhead_ratio=0.1, draft_slope=0.0, **drafter)
+    gains = []
+    for seed in range(12):
+        cells = build_cells(FEW_CELLS.run(world, np.random.default_rng(seed)))
+        problem, pair = solve_cells(cells, None)
+        drawn = resample(problem, pair, 32, seed)
+        assert drawn.rivals.shape[1] > 1
+        alone = replace(drawn, rivals=drawn.rivals[:, :0])
+        low, value, high = reach(pair.theta, drawn, CROSSOVER, 0.01)
+        low_alone, value_alone, high_alone = reach(pair.theta, alone, CROSSOVER, 0.01)
+        assert value == value_alone
+        rivals = quantities_of(drawn.rivals)[..., CROSSOVER]
+        assert low <= min(low_alone, float(rivals.min()) - 0.02)
+        assert high >= max(high_alone, float(rivals.max()) + 0.02)
+        gains.append((high - low) - (high_alone - low_alone))
+    assert max(gains) > 0.01

@@ -120,8 +120,10 @@ def crossover(cells: Cells, pair: Floats, resamples: Resamples) -> Crossover | N
 def reach(pair: Floats, resamples: Resamples, place: int, model_error: float) -> Floats:
     """Return (low, point, high) of one quantity of the curve at 95 %.
 
-    The interval is the hull of three: o folded into m, o free, and the point estimate. Data of a blunt
-    knee fit either way, and the two then differ by more than each one's own noise.
+    The interval is the hull of o folded into m, o free, every shape of the drafter that the cells do not
+    rule out, each with o folded and o free, and the point estimate. Data of a blunt knee fit any of them,
+    and they then differ by more than each one's own noise. Another shape counts with the noise of the
+    fit chosen: its own has no bound where it is all but collinear with the tokens in flight.
 
     Args:
         pair: (2, p) point parameters, o folded and o free, in seconds and tokens.
@@ -133,12 +135,16 @@ def reach(pair: Floats, resamples: Resamples, place: int, model_error: float) ->
     value = float(quantities_of(point_of(pair))[place])
     ends = [value]
     drawn = quantities_of(resamples.draws)[:, place]
-    for centre, part, implied in zip(
-        resamples.centre, np.split(drawn, 2), resamples.implied_sd[:, place], strict=True
+    for centre, part, implied, rivals in zip(
+        resamples.centre,
+        np.split(drawn, 2),
+        resamples.implied_sd[:, place],
+        resamples.rivals,
+        strict=True,
     ):
-        middle = float(quantities_of(centre)[place])
-        spread = float(np.hypot(max(float(np.std(part)), float(implied)), model_error))
-        ends += [middle - quantile * spread, middle + quantile * spread]
+        middles = quantities_of(np.vstack([centre, rivals]))[:, place]
+        spread = quantile * float(np.hypot(max(float(np.std(part)), float(implied)), model_error))
+        ends += [float(middles.min()) - spread, float(middles.max()) + spread]
     return np.array([min(ends), value, max(ends)])
 
 

@@ -287,7 +287,10 @@ def fit_step_time(
     pair = unscaled(scaled.theta, problem.scale)
     drawn = resample(problem, scaled, resamples, seed)
     drawn = replace(
-        drawn, centre=unscaled(drawn.centre, problem.scale), draws=unscaled(drawn.draws, problem.scale)
+        drawn,
+        centre=unscaled(drawn.centre, problem.scale),
+        draws=unscaled(drawn.draws, problem.scale),
+        rivals=unscaled(drawn.rivals, problem.scale),
     )
     theta = point_of(pair)
     point = scaled.theta[0] if np.array_equal(theta, pair[0]) else scaled.theta[1]

@@ -38,6 +38,8 @@ class Resamples:
     """(2 r, p) fits to reweighted cells."""
     implied_sd: Floats
     """(2, 6) standard deviation of each quantity that the noise of the cells implies."""
+    rivals: Floats
+    """(2, v, p) fits of all columns that the cells do not rule out, o folded and o free."""
     freedom: int
     """Cells beyond the parameters fitted, at least 1."""
 
@@ -74,9 +76,9 @@ def resample(problem: Problem, pair: Solution, resamples: int, seed: int) -> Res
         tolerance=TOLERANCE,
     )
     freedom = max(len(cells) - int(flags[-1].sum()), 1)
-    widening = float(np.sqrt(len(cells) / freedom))
+    draws = _widened(solution.theta, centre, float(np.sqrt(len(cells) / freedom)))
     implied = implied_sd(problem.design, centre, flags)
-    return Resamples(centre, _widened(solution.theta, centre, widening), implied, freedom)
+    return Resamples(centre, draws, implied, problem.rivals, freedom)
 
 
 def _widened(theta: Floats, centre: Floats, factor: float) -> Floats:

@@ -51,6 +51,9 @@ FIRST_SD = 0.05
 MIN_SCALE = 0.005
 CONTEXTS: tuple[tuple[int, ...], ...] = ((), (CONTEXT,), (CONTEXT, CONTEXT_DRAFT))
 START_INVERSE_P = (1.0, 0.4, 0.1)
+RIVAL_EVIDENCE = 6.0
+"""Criterion above the best up to which a choice of columns is not ruled out: 2 log 20, a likelihood 20
+times lower, what a test at 5 % asks for."""
 START_KNEES = (0.25, 0.75)
 
 
@@ -69,6 +72,8 @@ class Problem:
     kv_reason: NotEnoughData | None
     """Why the cost of context is not told."""
     speed: Speed
+    rivals: Floats
+    """(2, v, p) fits of all columns that the cells do not rule out, o folded and o free."""
 
 
 def solve_cells(cells: Cells, prior_crossover: float | None) -> tuple[Problem, Solution]:
@@ -138,7 +143,9 @@ def _problem(cells: Cells, prior_crossover: float | None) -> Problem:
     )
     scale = step / units
     scale[LOG_FLOOR], scale[LOG_SLOPE], scale[INVERSE_P] = np.log(step), np.log(step / tokens), 0.0
-    return Problem(cells, design, scale, context, "none", (), kv_reason, Speed())
+    return Problem(
+        cells, design, scale, context, "none", (), kv_reason, Speed(), np.empty((2, 0, PARAMETERS))
+    )
 
 
 def _first_fit(problem: Problem, shape: Shape, context: tuple[int, ...]) -> Floats:
@@ -169,27 +176,33 @@ def _choose(
     than they take in one that is not, and what is left out bends the crossover.
     """
     shapes = [(shape, contexts[-1]) for shape in shapes_for(problem.cells)]
-    (shape, _), pair = _lowest(problem, start, shapes)
+    (shape, places), pair, rivals = _lowest(problem, start, shapes)
     if len(contexts) > 1:
-        (shape, places), pair = _lowest(problem, _best(pair), [(shape, places) for places in contexts])
-    else:
-        places = contexts[0]
-    return replace(problem, shape=shape, context_places=places), pair
+        options = [(shape, places) for places in contexts]
+        (shape, places), pair, others = _lowest(problem, _best(pair), options)
+        rivals = np.concatenate([rivals, others], axis=1)
+    return replace(problem, shape=shape, context_places=places, rivals=rivals), pair
 
 
 def _lowest(
     problem: Problem, start: Floats, options: list[tuple[Shape, tuple[int, ...]]]
-) -> tuple[tuple[Shape, tuple[int, ...]], Solution]:
-    """Return the option of lowest criterion and its fits, o folded and o free, to cells merged in nodes."""
+) -> tuple[tuple[Shape, tuple[int, ...]], Solution, Floats]:
+    """Return the option of lowest criterion, its fits, o folded and o free, and all fits near it.
+
+    Fits are to cells merged in nodes.
+    """
     flags = np.array([flags_of(*option, free=free) for option in options for free in (False, True)])
     cells = problem.cells
     nodes = merge(problem.design, start, node_of(cells, problem.context), np.ones((1, len(cells))))
     solution = _solve_flags(nodes.design, start, flags, nodes.precision)
     count = flags.sum(axis=1)
     price = 2 * count * (1 + (count + 1) / np.maximum(len(cells) - count - 1, 1))
-    best = int(np.argmin((2 * solution.objective + price).reshape(-1, 2).min(axis=1)))
+    criterion = (2 * solution.objective + price).reshape(-1, 2).min(axis=1)
+    best = int(np.argmin(criterion))
     pair = slice(2 * best, 2 * best + 2)
-    return options[best], Solution(solution.theta[pair], solution.objective[pair])
+    near = criterion <= criterion[best] + RIVAL_EVIDENCE
+    rivals = solution.theta.reshape(len(options), 2, -1)[near].swapaxes(0, 1)
+    return options[best], Solution(solution.theta[pair], solution.objective[pair]), rivals
 
 
 def _solve_flags(design: Design, start: Floats, flags: Flags, weight: Floats) -> Solution:
