@@ -9,19 +9,19 @@ from pathlib import Path
 
 
 def commit_hash() -> str:
-    """Return the hash of the checked-out commit, or ``TUNER_BENCH_COMMIT`` where git is absent.
+    """Return the hash of the checked-out commit, or ``BENCH_COMMIT`` where git is absent.
 
     Raises:
         RuntimeError: neither git nor the variable can tell the commit.
     """
-    if given := os.environ.get("TUNER_BENCH_COMMIT"):
+    if given := os.environ.get("BENCH_COMMIT"):
         return given
     root = Path(__file__).resolve().parent.parent
     reply = subprocess.run(  # fixed words, no foreign text
         ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
     )
     if reply.returncode != 0:
-        raise RuntimeError("no git commit to derive seeds from: set TUNER_BENCH_COMMIT to a commit hash")
+        raise RuntimeError("no git commit to derive seeds from: set BENCH_COMMIT to a commit hash")
     return reply.stdout.strip()
 
 

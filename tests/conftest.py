@@ -14,4 +14,4 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 # Benchmarks take their seeds from the commit. A test that reuses one with a few repetitions must not: its
 # bounds are for many, and one commit in a dozen would fail by chance.
-os.environ.setdefault("TUNER_BENCH_COMMIT", "0" * 40)
+os.environ.setdefault("BENCH_COMMIT", "0" * 40)

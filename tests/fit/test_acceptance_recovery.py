@@ -111,7 +111,7 @@ def test_bench_breaks_when_a_bound_is_broken(monkeypatch: pytest.MonkeyPatch) ->
     """The bench's verdict follows its bounds: what 80-100 % holds, 101 % does not."""
     from bench.recovery import acceptance as bench
 
-    monkeypatch.setenv("TUNER_BENCH_COMMIT", "0" * 40)
+    monkeypatch.setenv("BENCH_COMMIT", "0" * 40)
     monkeypatch.setattr(bench, "LOWER", 0.8)  # 40 repetitions are sure to 4 %
     monkeypatch.setattr(bench, "UPPER", 1.0)
     case = bench.Case("easy", World(drafts=1500, window_steps=10, request_steps=3.0))

@@ -32,7 +32,7 @@ def _windows() -> tuple[Window, ...]:
 
 def test_half_of_each_cells_windows_predicts_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens/s by batch and K: median error at most 5 %, nine of ten cells within 12 %, in every split."""
-    monkeypatch.setenv("TUNER_BENCH_COMMIT", "tests")
+    monkeypatch.setenv("BENCH_COMMIT", "tests")
     for name, (_, errors) in predict_halves(_windows()).items():
         e = off(errors)
         assert len(e) >= 28, name
