@@ -87,7 +87,7 @@ def _lacking_proof(table: GoodputTable, options: PlanOptions) -> Floats:
     return lacking
 
 
-def _not_paying(table: GoodputTable, options: PlanOptions) -> Bools:
+def not_paying(table: GoodputTable, options: PlanOptions) -> Bools:
     """Return ``(nb, nk)``: drafts whose gain over none, where that is known, is below ``min_gain``."""
     if "confidence" in options.without or table.zero_column is None:
         return np.zeros(table.log_mean.shape, dtype=np.bool_)
@@ -105,7 +105,7 @@ def _at(values: Bools, choice: Ints) -> Bools:
 def tie(proposal: Proposal, options: PlanOptions) -> Proposal:
     """Among cells within ``tie`` of their best, take a table that does not rise, then the shortest drafts."""
     sets = within_tie(proposal.table.log_mean, proposal.eligible, options.tie)
-    paying = sets & ~_not_paying(proposal.table, options)
+    paying = sets & ~not_paying(proposal.table, options)
     sets = np.where(paying.any(axis=1, keepdims=True), paying, sets)
     sets[proposal.unproven] = proposal.ties[proposal.unproven]
     text = (
@@ -164,7 +164,7 @@ def _shortfall_penalty(proposal: Proposal, options: PlanOptions) -> Floats:
     price = np.maximum(_lacking_proof(table, options), 0.0)
     shortfall = np.where(proposal.unproven[:, None] & proposal.eligible, price, shortfall)
     kept = proposal.choice[:, None] == np.arange(table.draft_lens.size)
-    shortfall[_not_paying(table, options) & ~kept] = np.inf
+    shortfall[not_paying(table, options) & ~kept] = np.inf
     shortfall[proposal.unproven[:, None] & kept] = 0.0
     penalty: Floats = 0.5 * shortfall**2 * _octaves(table.batches)[:, None]
     return penalty

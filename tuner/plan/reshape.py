@@ -12,10 +12,11 @@ import numpy as np
 
 from tuner.fleet import Finding, NotEnoughData
 from tuner.plan.optimise import UNDECIDED
+from tuner.plan.refine import not_paying
 from tuner.plan.words import percent
 
 if TYPE_CHECKING:
-    from tuner.plan.goodput import Floats, GoodputTable, Ints
+    from tuner.plan.goodput import Bools, Floats, GoodputTable, Ints
     from tuner.plan.options import PlanOptions
     from tuner.plan.proposal import Proposal
 
@@ -118,9 +119,10 @@ def merge(proposal: Proposal, options: PlanOptions) -> Proposal:
     choice = proposal.choice.copy()
     rows = np.flatnonzero(choice != UNDECIDED)
     worst = 0.0
+    losing = not_paying(proposal.table, options)
     while (runs := _runs(choice[rows])) and len(runs) > options.max_ranges:
         costs = [
-            (_absorption_cost(proposal, rows[first:last], choice[rows[other]]), first, last, other)
+            (_absorption_cost(proposal, losing, rows[first:last], choice[rows[other]]), first, last, other)
             for place, (first, last) in enumerate(runs)
             for other in _neighbours(runs, place)
         ]
@@ -160,8 +162,14 @@ def _neighbours(runs: list[tuple[int, int]], place: int) -> list[int]:
     return [runs[other][0] for other in (place - 1, place + 1) if 0 <= other < len(runs)]
 
 
-def _absorption_cost(proposal: Proposal, rows: Ints, column: int) -> float:
-    """Return the largest log loss of taking ``column`` on ``rows``, infinite where it is not eligible."""
+def _absorption_cost(proposal: Proposal, losing: Bools, rows: Ints, column: int) -> float:
+    """Return the largest log loss of taking ``column`` on ``rows``.
+
+    Infinite where it is not eligible, or a draft whose gain over no speculation is below ``min_gain``: a
+    schedule with one range more costs nothing against one that is slower than no speculation.
+    """
+    if losing[rows, column].any():
+        return math.inf
     if not proposal.eligible[rows, column].all():
         return math.inf
     log_mean = proposal.table.log_mean[rows]
