@@ -122,13 +122,17 @@ def _decide(
     for fit in (acceptance, step_time):
         findings += () if isinstance(fit, NotEnoughData) else fit.findings
     table = _table(acceptance, step_time, current, settings.options)
-    if isinstance(table, NotEnoughData):
-        return PoolDecision(pool, tuple(windows), acceptance, step_time, table, None, tuple(findings))
-    planned = plan(table, settings.options)
-    findings += planned.findings
-    subject = {"pool": pool}
-    named = tuple(replace(f, subject={**subject, **f.subject}) for f in findings)
-    return PoolDecision(pool, tuple(windows), acceptance, step_time, planned, table, named)
+    planned = table if isinstance(table, NotEnoughData) else plan(table, settings.options)
+    findings += () if isinstance(planned, NotEnoughData) else planned.findings
+    return PoolDecision(
+        pool,
+        tuple(windows),
+        acceptance,
+        step_time,
+        planned,
+        None if isinstance(table, NotEnoughData) else table,
+        tuple(replace(finding, subject={"pool": pool, **finding.subject}) for finding in findings),
+    )
 
 
 def _table(

@@ -81,11 +81,7 @@ def _windows(folder: Path, seed: int, prompt: tuple[int, int]) -> tuple[Window, 
     world = VllmWorld(
         (0.8, 0.72, 0.66, 0.6), seconds, constant(1), 2, seed=seed, prompt=prompt, output=(60, 140)
     )
-    cells = [(c, k) for c in (2, 8, 30, 100, 160) for k in (0, 2, 4)]
-    for index in world.rng.permutation(len(cells)):
-        world.clients, draft_len = cells[index]
-        world.schedule = constant(draft_len)
-        world.record(folder, scrapes=8, interval=4.0)
+    world.sweep(folder, (2, 8, 30, 100, 160), (0, 2, 4))
     vocabulary = get_engine("vllm").vocabulary
     return build_windows(read_recording(folder).scrapes(vocabulary.sample_names), vocabulary).windows
 

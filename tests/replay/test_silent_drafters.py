@@ -51,14 +51,6 @@ class MatchWorld(VllmWorld):
         return super()._accept(request, draft_len) if self.found.get(id(request), False) else 0
 
 
-def _sweep(world: VllmWorld, folder: Path, clients: tuple[int, ...], lens: tuple[int, ...]) -> None:
-    cells = [(c, k) for c in clients for k in lens]
-    for index in world.rng.permutation(len(cells)):
-        world.clients, draft_len = cells[index]
-        world.schedule = constant(draft_len)
-        world.record(folder, scrapes=8, interval=4.0)
-
-
 def _speed(hit: float, clients: int, draft_len: int) -> float:
     """Tokens per second that a draft length truly earns with an n-gram drafter."""
     world = MatchWorld(PROFILE, SECONDS, constant(draft_len), clients, seed=99, hit=hit, noise=0.001)
@@ -138,7 +130,7 @@ def test_an_ngram_drafter_is_planned_at_the_draft_lengths_that_ran(
     world = MatchWorld(PROFILE, SECONDS, constant(4), 2, seed=5, hit=hit)
     clients = (2, 6, 16, 40, 100)
     document = replayed(
-        lambda folder: _sweep(world, folder, clients, (0, 2, 4)), "--config.file", str(config), "--pool", "m"
+        lambda folder: world.sweep(folder, clients, (0, 2, 4)), "--config.file", str(config), "--pool", "m"
     )
     assert document["schedule"], document["findings"]
     for count in clients:
@@ -157,6 +149,6 @@ def test_an_ngram_drafter_is_planned_at_the_draft_lengths_that_ran(
 def test_a_drafter_that_is_never_called_optional_is_suspected(replayed: Replayed) -> None:
     """Without its method, steps that draft nothing at every load are named, and no position is measured."""
     world = MatchWorld(PROFILE, SECONDS, constant(4), 2, seed=6)
-    document = replayed(lambda folder: _sweep(world, folder, (2, 6, 16), (2, 4)))
+    document = replayed(lambda folder: world.sweep(folder, (2, 6, 16), (2, 4)))
     assert "optional_proposals" in {finding["code"] for finding in document["findings"]}
     assert _hazards(document) == []

@@ -29,15 +29,6 @@ def _positions(document: dict[str, Any]) -> list[dict[str, Any]]:
     return positions
 
 
-def _sweep(world: VllmWorld, folder: Path, clients: tuple[int, ...], lens: tuple[int, ...]) -> None:
-    """Run each load at each draft length, in random order, for eight windows."""
-    cells = [(c, k) for c in clients for k in lens]
-    for index in world.rng.permutation(len(cells)):
-        world.clients, draft_len = cells[index]
-        world.schedule = constant(draft_len)
-        world.record(folder, scrapes=8, interval=4.0)
-
-
 def _roofline(floor: float, per_token: float, per_draft: float) -> Callable[[float, int], float]:
     return lambda tokens, draft_len: max(floor, per_token * tokens) + per_draft * draft_len
 
@@ -55,7 +46,7 @@ def test_sharp_roofline_with_other_acceptance(replayed: Replayed) -> None:
     """Hazards, crossover and schedule come out where step time is a sharp roofline with a linear drafter."""
     seconds = _roofline(0.020, 0.00025, 0.0015)
     world = VllmWorld(PROFILE, seconds, constant(1), 2, seed=7, prompt=(1, 2))
-    document = replayed(lambda folder: _sweep(world, folder, (2, 6, 16, 40, 100), (0, 1, 2, 3, 4)))
+    document = replayed(lambda folder: world.sweep(folder, (2, 6, 16, 40, 100), (0, 1, 2, 3, 4)))
     for position, truth in zip(_positions(document), PROFILE, strict=True):
         assert abs(position["hazard"] - truth) < 0.03
     assert document["crossover"]["low"] <= 0.020 / 0.00025 <= document["crossover"]["high"]
@@ -68,7 +59,7 @@ def test_sharp_roofline_with_other_acceptance(replayed: Replayed) -> None:
 def test_a_drafter_that_does_not_pay_is_switched_off(replayed: Replayed) -> None:
     """With poor acceptance on a machine without slack the schedule is K=0 wherever it was measured."""
     world = VllmWorld((0.25, 0.2, 0.2, 0.2), linear(0.002, 0.001), constant(1), 4, seed=8)
-    document = replayed(lambda folder: _sweep(world, folder, (4, 12, 32, 64), (0, 1, 2, 3)))
+    document = replayed(lambda folder: world.sweep(folder, (4, 12, 32, 64), (0, 1, 2, 3)))
     assert {row[2] for row in document["schedule"]} == {0}
 
 

@@ -196,6 +196,14 @@ class VllmWorld:
             self.run(interval)
             (folder / f"{round(self.now * 1000)}.prom").write_text(self.body())
 
+    def sweep(self, folder: Path, clients: tuple[int, ...], lens: tuple[int, ...]) -> None:
+        """Record each load at each draft length, in random order, for eight windows of four seconds."""
+        cells = [(count, draft_len) for count in clients for draft_len in lens]
+        for index in self.rng.permutation(len(cells)):
+            self.clients, draft_len = cells[index]
+            self.schedule = constant(draft_len)
+            self.record(folder, scrapes=8, interval=4.0)
+
 
 def linear(fixed: float, per_token: float) -> StepSeconds:
     """Return a step time that grows by ``per_token`` seconds from ``fixed``."""
