@@ -228,9 +228,9 @@ class Pool(Section):
     engine: kinds.Word = Field(description="Kind of engine: vllm.")
     engines: Engines = Field(default=Engines(), description="Where the engines are.")
     admin: Admin | None = Field(default=None, description="How schedules are pushed; needed for `auto`.")
-    hardware: (
-        Annotated[HardwareRates, BeforeValidator(_sheet), kinds.Kind("name of a sheet, or section")] | None
-    ) = Field(default=None, description="Name of a built-in sheet, or rates; the prior of the cost fit.")
+    hardware: HardwareSetting | None = Field(
+        default=None, description="Name of a built-in sheet, or rates; the prior of the cost fit."
+    )
     model: ModelSize | None = Field(
         default=None, description="Size of the served model; the prior of the cost fit."
     )
