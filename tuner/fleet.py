@@ -290,6 +290,23 @@ class Window:
         return _ratio(self.counts.emitted, self.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One engine as discovery knows it; equal targets are the same engine at the same address."""
+
+    pool: str
+    engine: str
+    """Name that its windows carry. Kept through a change of address where labels identify it."""
+    url: str
+    """Address of its metrics page, without credentials."""
+    admin_url: str = ""
+    """Address of its admin API; empty where none is configured."""
+    origin: str = "static"
+    """What named it: ``static``, ``file_sd``, ``http_sd`` or ``prometheus:<source>``."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels of discovery, sorted; those that start with ``__`` are left out."""
+
+
 SweepArm = Literal["static", "schedule", "none"]
 
 

@@ -1,0 +1,1 @@
+"""The loop: jobs and what runs them, the lease, signals, systemd."""

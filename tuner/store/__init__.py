@@ -1,0 +1,1 @@
+"""What is remembered: windows, fits, schedules, findings, events; and who may write."""
