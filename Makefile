@@ -36,7 +36,7 @@ check: $(STAMP)  ## lint, format and types; warnings are errors
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check  ## checks and the fast tests: what CI runs
+test: check  ## checks and the fast tests: what CI runs; a missing server is listed as NOT RUN
 	$(BIN)/pytest -q -m "not long"
 
 test-long: check  ## all tests, the long ones too: minutes
