@@ -6,6 +6,8 @@ import os
 
 from hypothesis import settings
 
+pytest_plugins = ["tests.servers"]
+
 # A deadline is a timed assertion, and a loaded machine breaks it. In CI the same examples come each time, so
 # that a change is judged by what it changed; at home new ones do.
 settings.register_profile("home", deadline=None)
