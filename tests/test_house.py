@@ -25,12 +25,13 @@ ALLOWED: dict[str, set[str]] = {
     "plan": NOUNS | {"fit"},
     "recall": NOUNS,
     "cycle": NOUNS | {"fit", "plan"},
-    "serve": NOUNS | {"fit", "plan", "cycle", "observe", "engines", "store", "quantities"},
+    "contract": NOUNS | {"fit", "plan", "cycle"},
+    "serve": NOUNS | {"contract", "fit", "plan", "cycle", "observe", "engines", "store", "quantities"},
     "simulate": {"quantities"},
 }
 """Package -> packages of ours that it may import besides itself and ``_exceptions``."""
 
-PURE = ("fleet", "theory", "fit", "plan", "cycle", "recall")
+PURE = ("fleet", "theory", "fit", "plan", "cycle", "contract", "recall")
 IMPURE_MODULES = {
     "asyncio", "datetime", "glob", "gzip", "http", "io", "os", "pathlib", "random", "requests", "shutil",
     "socket", "sqlalchemy", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "urllib",

@@ -84,7 +84,7 @@ def replay(
     decision = _decide(seen, settings.pool, path)
     pictures = [] if plot is None else _draw(decision, plot)
     if as_json:
-        from tuner.cli.contract import decision_dict
+        from tuner.contract import decision_dict
 
         print_json(decision_dict(decision))
     else:
