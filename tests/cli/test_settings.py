@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tuner.cli import tuner
 from tuner.cli.settings import pool_settings
-from tuner.config.models import Pool
+from tuner.config import Pool
 from tuner.config.obeyed import OBEYED, obeyed
 from tuner.config.structure import section_of
 from tuner.engines import engine_names
@@ -30,7 +30,11 @@ OTHER: dict[str, Any] = {
     "name": "b", "mode": "advise", "engine": "other", "max_batch": 32, "allowed_draft_lens": [0, 1],
     "objective": "latency", "engines.static": ["http://10.0.0.6:8000"], "engines.file_sd": ["/etc/x/*.json"],
     "engines.http_sd": "http://10.0.0.7/sd", "engines.prometheus.source": "main",
-    "engines.prometheus.selector": 'job="v"', "admin.url_template": "https://{{ address }}",
+    "engines.prometheus.selector": 'job="v"', "engines.prometheus.read": "direct",
+    "engines.prometheus.fallback": True, "engines.metrics_path": "/m", "engines.identity": ["pod"],
+    "gpu.exporters": ["http://10.0.0.8:9400"], "gpu.prometheus.source": "main",
+    "gpu.prometheus.selector": 'job="d"', "gpu.join": {"pod": "pod"}, "startup_schedule": [[1, 64, 2]],
+    "admin.url_template": "https://{{ address }}",
     "admin.token_file": "/b", "hardware.name": "y", "hardware.flops": 2e12, "hardware.bandwidth": 2e12,
     "model.params": 8e9, "model.active_params": 3e9, "model.weight_bits": 8, "drafter.method": "ngram",
     "drafter.params": 2e9, "slo.tpot": "40ms", "slo.ttft": "2s", "routes.label": "tier",
@@ -64,7 +68,10 @@ def _with(setting: str) -> dict[str, Any]:
     for section in sections:
         here = here.setdefault(section, {})
     here[key] = OTHER[setting]
-    if setting.startswith("engines.prometheus"):
+    if setting.startswith("gpu"):
+        document["gpu"].setdefault("join", {"node": "node"})
+        document["gpu"].setdefault("exporters", ["http://10.0.0.9:9400"])
+    if setting.startswith(("engines.prometheus", "gpu.prometheus")):
         here.setdefault("source", "main")
         here.setdefault("selector", 'job="x"')
     return document

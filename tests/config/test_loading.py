@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tuner._exceptions import InputError
 from tuner.config import Config, Guard, Pool, check_config, load_config, read_secret
+from tuner.fleet import Schedule
 from tuner.theory.roofline import crossover_tokens
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def test_settings_are_frozen(write: Callable[[str | bytes], Path], fine: str) ->
         config.pool().guard.tie = 0.5
 
 
+SOURCE = "sources: {prometheus: [{name: main, url: 'http://p'"
 FAULTS = [
     ("scrape: {interval: 15}\n", "scrape.interval has no unit: write 15s, or m, h, d, ms"),
     (
@@ -120,6 +122,24 @@ FAULTS = [
     ("report: {timezone: ../../etc/passwd}\n", "report.timezone is not a time zone"),
     ("report: {directory: ''}\n", "report.directory is not the path of a file"),
     ("retention: {raw: 50h}\n", "retention.minute is shorter than retention.raw"),
+    ("scrape: {concurrency: 0}\n", "scrape.concurrency is out of range: give a value at least 1"),
+    ("scrape: {max_body: 1MB}\n", "scrape.max_body is not a size: write bytes, or 512KiB, 16MiB"),
+    ("scrape: {max_body: 1KiB}\n", "scrape.max_body is out of range: give a value at least 65536"),
+    ("scrape: {max_body: 17MiB}\n", "scrape.max_body is out of range"),
+    ("discovery: {interval: 10ms}\n", "discovery.interval is out of range: give a value at least 1"),
+    ("cycle: {half_life: 30s}\n", "cycle.half_life is shorter than cycle.interval"),
+    ("cycle: {max_windows: 3}\n", "cycle.max_windows is out of range: give a value at least 100"),
+    (f"{SOURCE}, username: a}}]}}\n", "username has no password: name the file that holds it"),
+    (f"{SOURCE}, password_file: /a}}]}}\n", "password_file is never used without username"),
+    (
+        f"{SOURCE}, username: a, password_file: /a, bearer_token_file: /b}}]}}\n",
+        "username stands beside bearer_token_file: keep one of them",
+    ),
+    (f"{SOURCE}, username: 'a:hunter2', password_file: /a}}]}}\n", "username is not a user name"),
+    (f"{SOURCE}, timeout: 15s}}]}}\n", "timeout is not shorter than scrape.interval"),
+    (f"{SOURCE}, replica_labels: [a, a]}}]}}\n", "replica_labels lists the same label twice"),
+    ("web: {enable_lifecycle: true}\n", "web.enable_lifecycle is on and no token is set"),
+    ("web: {enable_lifecycle: yes}\n", "web.enable_lifecycle is neither true nor false"),
     ("web: {listen: '0.0.0.0:9477'}\n", "web.listen is open to other hosts without authentication"),
     ("web: {listen: ':9477'}\n", "web.listen is open to other hosts without authentication"),
     ("web: {listen: 127.0.0.1}\n", "web.listen is not an address to listen on"),
@@ -150,7 +170,31 @@ POOL_FAULTS = [
     ("engines: {prometheus: {source: main, selector: up}}", "engines.prometheus.source is not defined"),
     ("engines: {static: [10.0.0.5:8000]}", "engines.static[0] is not an HTTP address"),
     ("engines: {static: ['http://a', 'http://a/']}", "engines.static lists the same address twice"),
-    ("admin: {url_template: 'http://{{ host }}'}", "admin.url_template has an unknown placeholder"),
+    ("admin: {url_template: 'http://{{ pod }}'}", "admin.url_template has an unknown placeholder"),
+    ("admin: {url_template: 'http://{{ 1 + 1 }}'}", "admin.url_template has an unknown placeholder"),
+    ("admin: {url_template: 'http://{{ labels.a.b }}'}", "admin.url_template has an unknown placeholder"),
+    ("admin: {url_template: 'http://{{ address'}", "admin.url_template has a placeholder that does not end"),
+    ("admin: {url_template: 'http://{% if a %}'}", "admin.url_template has a placeholder that does not end"),
+    ("admin: {url_template: 'http://u:hunter2@{{ host }}'}", "admin.url_template holds a user name or"),
+    ("admin: {url_template: 'ftp://{{ host }}'}", "admin.url_template is not an HTTP address"),
+    ("admin: {url_template: 'http://{{ host }}/?a=1'}", "admin.url_template has a query or fragment"),
+    ("engines: {metrics_path: metrics}", "engines.metrics_path is not a path: write it as in /metrics"),
+    ("engines: {metrics_path: '/m?x=1'}", "engines.metrics_path is not a path"),
+    ("engines: {identity: [a-b]}", "engines.identity[0] is not a valid name"),
+    ("engines: {identity: [pod, pod]}", "engines.identity lists the same label twice"),
+    ("startup_schedule: [[2, 8, 1]]", "startup_schedule range [2, 8, 1] starts at 2, expected 1: ranges"),
+    ("startup_schedule: [[1, 8]]", "startup_schedule range [1, 8] is not [first, last, draft_len]: write"),
+    ("startup_schedule: [[1, 8, true]]", "startup_schedule range [1, 8, True] must hold whole numbers"),
+    ("startup_schedule: []", "startup_schedule schedule is empty: give at least one range"),
+    ("startup_schedule: 4", "startup_schedule is not a table: write [[1, 8, 4], [9, 64, 2]]"),
+    ("gpu: {join: {pod: pod}}", "gpu names no source: add exporters or prometheus, or remove gpu"),
+    ("gpu: {exporters: ['http://a']}", "gpu.join is missing: add it"),
+    ("gpu: {exporters: ['http://a'], join: {}}", "gpu.join is empty: say which labels are equal"),
+    ("gpu: {exporters: ['http://a'], join: {a-b: c}}", "gpu.join has a name that is no label"),
+    (
+        "gpu: {prometheus: {source: x, selector: up}, join: {a: b}}",
+        "gpu.prometheus.source is not defined: add a source of that name under sources.prometheus",
+    ),
     ("admin: {url_template: '{{ address }}'}", "admin.url_template is not an HTTP address"),
     ("routes: {label: 'a-b'}", "routes.label is not a valid name"),
     ("drafter: {params: 1e9}", "drafter.method is missing"),
@@ -187,6 +231,40 @@ def test_faults_of_missing_things(write: Callable[[str | bytes], Path]) -> None:
     ]
     assert "pools is empty" in str(check_config(write("pools: []\n")).faults[0])
     assert ":2: pools[0].name is missing" in str(check_config(write("pools:\n  - engine: vllm\n")).faults[0])
+
+
+def test_fallback_is_for_samples_of_a_server(write: Callable[[str | bytes], Path], fine: str) -> None:
+    """A fallback beside direct reading would never be used."""
+    text = fine + "    engines: {prometheus: {source: main, selector: up, read: direct, fallback: true}}\n"
+
+    (fault,) = check_config(write(f"{text}{SOURCE}}}]}}\n")).faults
+
+    assert str(fault).endswith(
+        ":4: pools[0].engines.prometheus.fallback is never used under read direct: "
+        "remove it, or read from prometheus"
+    )
+
+
+def test_settings_of_the_daemon(write: Callable[[str | bytes], Path], fine: str) -> None:
+    """Sizes, tables, label pairs and switches come out as values."""
+    text = (
+        fine
+        + "    startup_schedule: [[9, 64, 2], [1, 8, 4]]\n"
+        + "    engines: {identity: [namespace, pod], metrics_path: /m}\n"
+        + "    gpu: {exporters: ['http://a:9400/metrics'], join: {pod: exported_pod}}\n"
+        + "scrape: {max_body: 512KiB}\nweb: {enable_lifecycle: true, token_file: /a}\n"
+    )
+    config = load_config(write(text))
+    pool = config.pool()
+
+    assert pool.startup == Schedule.from_ranges([[1, 8, 4], [9, 64, 2]])
+    assert pool.engines.identity == ("namespace", "pod")
+    assert pool.gpu is not None
+    assert pool.gpu.join == {"pod": "exported_pod"}
+    assert config.scrape.max_body == 512 * 1024
+    assert config.web.enable_lifecycle
+    assert (config.scrape.concurrency, config.discovery.interval) == (64, 60.0)
+    assert (config.cycle.half_life, config.cycle.max_windows) == (21_600.0, 4000)
 
 
 @pytest.mark.parametrize("other", ["http://h:80/", "http://H", "http://h"])

@@ -18,8 +18,8 @@ EXIT_FAULT = 1
 
 
 NOT_YET = (
-    "note: this release acts on settings in tuner replay --config.file alone, on those that "
-    "docs/configuration.md marks; the others are checked only"
+    "note: docs/configuration.md marks which settings tuner replay and the daemon act on; "
+    "the others are checked only"
 )
 
 EXAMPLES = """\b

@@ -4,15 +4,16 @@ Imported where settings are needed and not before: pydantic costs 0.2 s.
 """
 
 from tuner.config.loading import Checked, Fault, check_config, load_config, read_secret
-from tuner.config.models import (
+from tuner.config.models import Config, Cycle, Discovery, PrometheusSource, Retention, Scrape, Store, Web
+from tuner.config.pools import (
     Admin,
-    Config,
     Drafter,
+    Engines,
+    Gpu,
     Guard,
     HardwareRates,
     ModelSize,
     Pool,
-    PrometheusSource,
     Routes,
     Slo,
 )
@@ -21,15 +22,23 @@ __all__ = [
     "Admin",
     "Checked",
     "Config",
+    "Cycle",
+    "Discovery",
     "Drafter",
+    "Engines",
     "Fault",
+    "Gpu",
     "Guard",
     "HardwareRates",
     "ModelSize",
     "Pool",
     "PrometheusSource",
+    "Retention",
     "Routes",
+    "Scrape",
     "Slo",
+    "Store",
+    "Web",
     "check_config",
     "load_config",
     "read_secret",

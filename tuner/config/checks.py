@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tuner._exceptions import InputError
+from tuner.addresses import same_address
 from tuner.config.kinds import split_listen
 from tuner.quantities import parse_duration, parse_number
 
@@ -20,7 +20,6 @@ T = TypeVar("T")
 Problem = tuple[tuple[str | int, ...], str]
 """Where, and ``problem: remedy``."""
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 CYCLES_PER_LEASE = 2
 """A push is renewed once a cycle, so a lease of less than two cycles ends by one that is late."""
 
@@ -64,6 +63,7 @@ def cross_checks(data: object) -> list[Problem]:
         ),
         *_shared_engines(pools),
         *_pool_checks(root, pools),
+        *_source_checks(root, pools),
         *_delivery(_mapping(root.get("alerting"))),
         *_listener(_mapping(root.get("web"))),
     ]
@@ -85,6 +85,19 @@ def _timing(root: Mapping[str, Any]) -> Iterator[Problem]:
             ("cycle", "interval"),
             "is shorter than scrape.interval: a cycle would see no new scrape, raise it",
         )
+    half_life = _seconds(_mapping(root.get("cycle")).get("half_life", "6h"))
+    if cycle is not None and half_life is not None and half_life < cycle:
+        yield (
+            ("cycle", "half_life"),
+            "is shorter than cycle.interval: a cycle would forget what the one before saw, raise it",
+        )
+    for index, source in _items(_mapping(root.get("sources")), "prometheus"):
+        wait = _seconds(source.get("timeout", "5s"))
+        if interval is not None and wait is not None and wait >= interval:
+            yield (
+                ("sources", "prometheus", index, "timeout"),
+                "is not shorter than scrape.interval: lower it, so that queries do not pile up",
+            )
     kept = [(name, _seconds(retention.get(name, text))) for name, text in _RETENTION]
     for (finer, short), (coarser, long) in pairwise(kept):
         if short is not None and long is not None and long < short:
@@ -119,10 +132,10 @@ def _repeated_names(items: list[tuple[int, Mapping[str, Any]]], where: str, what
 
 def _shared_engines(pools: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Problem]:
     """Check that no engine belongs to two pools, which would push two schedules to it."""
-    seen: dict[tuple[str, str, int | None, str], int] = {}
+    seen: dict[tuple[str, str, int | None, str, str], int] = {}
     for index, pool in pools:
         for position, url in enumerate(_list(_mapping(pool.get("engines")).get("static"))):
-            key = _same_engine(url)
+            key = same_address(url) if isinstance(url, str) else None
             if key is None:
                 continue
             if seen.setdefault(key, index) != index:
@@ -134,16 +147,9 @@ def _shared_engines(pools: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Prob
 
 def _pool_checks(root: Mapping[str, Any], pools: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Problem]:
     """Check each pool's references and the sizes of its model."""
-    known = {item.get("name") for _, item in _items(_mapping(root.get("sources")), "prometheus")}
     if root.get("pools") in ([], ()):
         yield ("pools",), "is empty: give at least one pool"
     for index, pool in pools:
-        source = _mapping(_mapping(pool.get("engines")).get("prometheus")).get("source")
-        if isinstance(source, str) and source not in known:
-            yield (
-                ("pools", index, "engines", "prometheus", "source"),
-                "is not defined: add a source of that name under sources.prometheus",
-            )
         if pool.get("mode") == "auto" and not pool.get("admin"):
             yield (
                 ("pools", index, "mode"),
@@ -156,6 +162,38 @@ def _pool_checks(root: Mapping[str, Any], pools: list[tuple[int, Mapping[str, An
                 ("pools", index, "model", "active_params"),
                 "exceeds params: give the total of all experts as params",
             )
+
+
+def _source_checks(root: Mapping[str, Any], pools: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Problem]:
+    """Check how servers are asked, and that pools name servers that exist."""
+    servers = list(_items(_mapping(root.get("sources")), "prometheus"))
+    known = {item.get("name") for _, item in servers}
+    for index, server in servers:
+        where = ("sources", "prometheus", index)
+        user, password = server.get("username"), server.get("password_file")
+        if password and not user:
+            yield (*where, "password_file"), "is never used without username: add username, or remove it"
+        if user and not password:
+            yield (*where, "username"), "has no password: name the file that holds it by password_file"
+        if user and server.get("bearer_token_file"):
+            yield (*where, "username"), "stands beside bearer_token_file: keep one of them"
+    for index, pool in pools:
+        engines, gpu = _mapping(pool.get("engines")), _mapping(pool.get("gpu"))
+        for section, name in ((engines, "engines"), (gpu, "gpu")):
+            source = _mapping(section.get("prometheus")).get("source")
+            if isinstance(source, str) and source not in known:
+                yield (
+                    ("pools", index, name, "prometheus", "source"),
+                    "is not defined: add a source of that name under sources.prometheus",
+                )
+        selected = _mapping(engines.get("prometheus"))
+        if selected.get("read") == "direct" and selected.get("fallback") in (True, "true"):
+            yield (
+                ("pools", index, "engines", "prometheus", "fallback"),
+                "is never used under read direct: remove it, or read from prometheus",
+            )
+        if gpu and not gpu.get("exporters") and not gpu.get("prometheus"):
+            yield ("pools", index, "gpu"), "names no source: add exporters or prometheus, or remove gpu"
 
 
 def _delivery(alerting: Mapping[str, Any]) -> Iterator[Problem]:
@@ -176,6 +214,11 @@ def _delivery(alerting: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _listener(web: Mapping[str, Any]) -> Iterator[Problem]:
     """Check that a listener that others can reach asks who they are."""
+    if web.get("enable_lifecycle") in (True, "true") and not web.get("token_file"):
+        yield (
+            ("web", "enable_lifecycle"),
+            "is on and no token is set, so every reload would be refused: set web.token_file",
+        )
     listen = web.get("listen")
     if not isinstance(listen, str) or web.get("config_file"):
         return
@@ -188,18 +231,6 @@ def _listener(web: Mapping[str, Any]) -> Iterator[Problem]:
             ("web", "listen"),
             "is open to other hosts without authentication: set web.config_file, or listen on 127.0.0.1",
         )
-
-
-def _same_engine(url: object) -> tuple[str, str, int | None, str] | None:
-    """Return what tells one engine from another: scheme, host, port, path."""
-    if not isinstance(url, str):
-        return None
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
-        return None
-    return parts.scheme, (parts.hostname or "").lower(), port, parts.path.rstrip("/")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -9,14 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from typing import Annotated, TypeVar
+from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tuner._exceptions import InputError
+from tuner._exceptions import InputError, ScheduleError
+from tuner.addresses import check_template, split_any, split_url
+from tuner.fleet import Schedule
 from tuner.quantities import parse_duration, parse_number
+
+T = TypeVar("T")
 
 LARGEST_COUNT = 1e24
 """Above any count or rate of a machine, below where products overflow."""
@@ -25,6 +29,10 @@ LARGEST_BATCH = 1_000_000
 LARGEST_DRAFT_LEN = 1024
 """The longest block the theory takes for real, see :data:`tuner.theory.acceptance.MAX_DRAFT_LEN`."""
 LARGEST_NAME = 100
+LARGEST_BODY = 16 * 2**20
+"""Longest body that the parser takes, see :data:`tuner.observe.exposition.MAX_BODY_BYTES`."""
+SMALLEST_BODY = 64 * 2**10
+"""A body of vLLM has 55 KiB: less would refuse every engine."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*")
 _WORD = re.compile(r"[a-z][a-z0-9_-]*")
@@ -32,7 +40,8 @@ _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})")
-_PLACEHOLDER = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_SIZE = re.compile(r"([0-9]{1,12})(KiB|MiB)?", re.ASCII)
+_BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20}
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"})
 _SECRET_QUERY = re.compile(r"pass|secret|token|key", re.IGNORECASE)
 _LARGEST_PORT = 65_535
@@ -84,55 +93,105 @@ def _pattern(pattern: re.Pattern[str], remedy: str) -> Callable[[str], str]:
     return check
 
 
-def _split(url: str) -> SplitResult:
-    """Split a URL, or refuse what is none; the URL itself is not repeated."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # a property that raises for ports above 65535
-    except ValueError:
-        raise ValueError("is not a URL: write it as in http://127.0.0.1:9090") from None
-    if any(character.isspace() or not character.isprintable() for character in url):
-        raise ValueError("is not a URL: remove the blanks in it")
-    return parts
+def _told(check: Callable[[str], T]) -> Callable[[str], T]:
+    """Return ``check`` with its refusal in the form that pydantic takes."""
+
+    def told(value: str) -> T:
+        try:
+            return check(value)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    return told
 
 
 def _http_url(url: str) -> str:
     """Check an HTTP address without secrets, query or fragment; a trailing slash is dropped."""
-    parts = _split(url)
-    if "@" in parts.netloc:
-        raise ValueError(
-            "holds a user name or password: put the secret in a file and name it by a *_file key"
-        )
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("is not an HTTP address: write it as in http://127.0.0.1:9090")
+    parts = split_url(url)
     if parts.query or parts.fragment:
-        raise ValueError("has a query or fragment: give the address and path only")
+        raise InputError("has a query or fragment: give the address and path only")
     return url.rstrip("/")
 
 
 def _template(template: str) -> str:
-    """Check a URL with the placeholder ``{{ address }}`` and no other."""
-    names = _PLACEHOLDER.findall(template)
-    if any(name != "address" for name in names) or "{%" in template:
-        raise ValueError(
-            "has an unknown placeholder: only {{ address }}, the engine's host:port, is filled in"
-        )
-    _http_url(_PLACEHOLDER.sub("127.0.0.1", template))
+    """Check a URL with placeholders for an engine's address and labels."""
+    check_template(template)
     return template
+
+
+def _url_path(path: str) -> str:
+    """Check the path of a URL."""
+    if not path.startswith("/") or set(path) & set("?#") or not path.isprintable() or " " in path:
+        raise ValueError("is not a path: write it as in /metrics")
+    return path
+
+
+def _size(value: object) -> object:
+    """Read a number of bytes, plain or with KiB or MiB."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value)
+    if found is None:
+        raise ValueError("is not a size: write bytes, or 512KiB, 16MiB")
+    return int(found[1]) * _BYTES[found[2] or ""]
+
+
+def format_size(value: int) -> str:
+    """Return a number of bytes as the file would hold it."""
+    for unit in ("MiB", "KiB"):
+        if value and value % _BYTES[unit] == 0:
+            return f"{value // _BYTES[unit]}{unit}"
+    return str(value)
+
+
+def _switch(value: object) -> object:
+    """Read ``true`` or ``false``; pydantic alone would take ``on``, ``yes`` and 1 as well."""
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("is neither true nor false: write true or false")  # noqa: TRY004 - pydantic's contract
+    return value
+
+
+def _user_name(value: str) -> str:
+    """Check a user name of basic authentication, where a colon would end it (RFC 7617)."""
+    if not value or ":" in value or not value.isprintable():
+        raise ValueError("is not a user name: write it without colons; the password stands in a file")
+    return value
+
+
+def _label_map(labels: dict[str, str]) -> dict[str, str]:
+    """Check pairs of labels, at least one."""
+    if not labels:
+        raise ValueError("is empty: say which labels are equal, as in {pod: exported_pod}")
+    if not all(_LABEL.fullmatch(name) for pair in labels.items() for name in pair):
+        raise ValueError("has a name that is no label: use letters, digits and _, as Prometheus labels")
+    return labels
+
+
+def _ranges(rows: object) -> object:
+    """Check a table of batch sizes and draft lengths."""
+    if not isinstance(rows, list | tuple) or not all(isinstance(row, list | tuple) for row in rows):
+        raise ValueError("is not a table: write [[1, 8, 4], [9, 64, 2]]")
+    try:
+        return tuple(Schedule.from_ranges(rows).ranges)
+    except ScheduleError as error:
+        text = str(error)
+        raise ValueError(text if ": " in text else f"{text}: write [first, last, K] in each row") from None
 
 
 def _store_url(url: str) -> str:
     """Check a database address of the two kinds there are, without a password in it."""
-    parts = _split(url)
+    parts = split_any(url)
     if parts.password is not None or any(_SECRET_QUERY.search(name) for name, _ in parse_qsl(parts.query)):
-        raise ValueError("holds a password: put it in a file and name that by store.password_file")
+        raise InputError("holds a password: put it in a file and name that by store.password_file")
     if parts.scheme in {"postgresql", "postgres"}:
-        raise ValueError("names no driver: write postgresql+psycopg:// in place of postgresql://")
+        raise InputError("names no driver: write postgresql+psycopg:// in place of postgresql://")
     if parts.scheme == "sqlite" and url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         return url
     if parts.scheme == "postgresql+psycopg" and parts.hostname:
         return url
-    raise ValueError(
+    raise InputError(
         "is no database the tuner knows: write sqlite:////absolute/path.db or postgresql+psycopg://user@host/database"
     )
 
@@ -213,11 +272,15 @@ def _path(path: Path) -> Path:
     return path
 
 
-def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a list that names the same thing twice."""
-    if len(set(values)) != len(values):
-        raise ValueError("lists the same address twice: list each one once")
-    return values
+def _unique(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Return a validator that refuses a list with the same thing in it twice."""
+
+    def check(values: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError(f"lists the same {what} twice: list each one once")
+        return values
+
+    return check
 
 
 Duration = Annotated[float, BeforeValidator(_duration), Kind("duration")]
@@ -258,14 +321,24 @@ LabelName = Annotated[
     AfterValidator(_pattern(_LABEL, "use letters, digits and _, as Prometheus labels")),
     Kind("label name"),
 ]
+LabelNames = Annotated[tuple[LabelName, ...], AfterValidator(_unique("label")), Kind("list of label names")]
+LabelMap = Annotated[dict[str, str], AfterValidator(_label_map), Kind("label: label")]
+Switch = Annotated[bool, BeforeValidator(_switch), Kind("`true` or `false`")]
+Size = Annotated[int, BeforeValidator(_no_bool), BeforeValidator(_size), Kind("size")]
+"""Bytes, written with KiB or MiB."""
+Ranges = Annotated[
+    tuple[tuple[int, int, int], ...], BeforeValidator(_ranges), Kind("list of `[first, last, K]`")
+]
+UserName = Annotated[str, Field(max_length=LARGEST_NAME), AfterValidator(_user_name), Kind("name")]
+UrlPath = Annotated[str, Field(max_length=1024), AfterValidator(_url_path), Kind("path of a URL")]
 HeaderName = Annotated[
     str, AfterValidator(_pattern(_HEADER, "use letters, digits and -, as HTTP headers")), Kind("header name")
 ]
 Text = Annotated[str, Field(min_length=1, max_length=4096), Kind("text")]
-HttpUrl = Annotated[str, AfterValidator(_http_url), Kind("URL")]
-HttpUrls = Annotated[tuple[HttpUrl, ...], AfterValidator(_unique), Kind("list of URLs")]
-UrlTemplate = Annotated[str, AfterValidator(_template), Kind("URL with `{{ address }}`")]
-StoreUrl = Annotated[str, AfterValidator(_store_url), Kind("database URL")]
+HttpUrl = Annotated[str, AfterValidator(_told(_http_url)), Kind("URL")]
+HttpUrls = Annotated[tuple[HttpUrl, ...], AfterValidator(_unique("address")), Kind("list of URLs")]
+UrlTemplate = Annotated[str, AfterValidator(_told(_template)), Kind("URL with placeholders")]
+StoreUrl = Annotated[str, AfterValidator(_told(_store_url)), Kind("database URL")]
 Headers = Annotated[dict[str, str], AfterValidator(_headers), Kind("header: value")]
 Listen = Annotated[str, AfterValidator(_listen), Kind("host:port")]
 Clock = Annotated[str, AfterValidator(_clock), Kind('"HH:MM"')]

@@ -264,6 +264,6 @@ def _files(config: Config) -> list[Path]:
     web, store = config.web, config.store
     files = [web.config_file, web.token_file, store.password_file]
     for source in config.sources.prometheus:
-        files += [source.bearer_token_file, source.ca_file]
+        files += [source.bearer_token_file, source.password_file, source.ca_file]
     files += [pool.admin.token_file for pool in config.pools if pool.admin is not None]
     return [path for path in files if path is not None]

@@ -2,17 +2,17 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tuner._exceptions import InputError
 from tuner.config import kinds
 from tuner.config.checks import combine, cross_checks
+from tuner.config.pools import Pool
+from tuner.config.section import Section
 from tuner.config.structure import settable
-from tuner.theory.hardware import SHEETS, hardware_sheet
-from tuner.theory.roofline import Hardware, Model
 
 ENV_PREFIX = "TUNER_"
 ENV_DELIMITER = "__"
@@ -23,12 +23,6 @@ def variable_loc(name: str) -> tuple[str, ...] | None:
     if not name.upper().startswith(ENV_PREFIX):
         return None
     return tuple(name[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER))
-
-
-class Section(BaseModel):
-    """A group of settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Store(Section):
@@ -48,6 +42,23 @@ class Scrape(Section):
     timeout: kinds.Duration = Field(
         default=5.0, gt=0, description="Longest wait for one scrape; shorter than the interval."
     )
+    concurrency: kinds.Whole = Field(
+        default=64, ge=1, le=1024, description="Engines that are scraped at the same time."
+    )
+    max_body: kinds.Size = Field(
+        default=kinds.LARGEST_BODY,
+        ge=kinds.SMALLEST_BODY,
+        le=kinds.LARGEST_BODY,
+        description="Longest metrics page taken from an engine, unpacked; 55 KiB is usual.",
+    )
+
+
+class Discovery(Section):
+    """How engines are looked for."""
+
+    interval: kinds.Duration = Field(
+        default=60.0, ge=1, description="Time between two looks for engines that came or went."
+    )
 
 
 class Cycle(Section):
@@ -55,6 +66,14 @@ class Cycle(Section):
 
     interval: kinds.Duration = Field(
         default=60.0, gt=0, description="Time between two cycles; at least the scrape interval."
+    )
+    half_life: kinds.Duration = Field(
+        default=6 * 3600.0,
+        gt=0,
+        description="Age at which a window counts half for acceptance; at least the cycle interval.",
+    )
+    max_windows: kinds.Whole = Field(
+        default=4000, ge=100, le=1_000_000, description="Windows of a pool that a cycle looks at."
     )
 
 
@@ -64,190 +83,29 @@ class PrometheusSource(Section):
     name: kinds.Name = Field(description="Name that pools refer to.")
     url: kinds.HttpUrl = Field(description="Address, with the path prefix if there is one.")
     bearer_token_file: kinds.File | None = Field(default=None, description="File with a bearer token.")
+    username: kinds.UserName | None = Field(
+        default=None, description="User of basic authentication; needs `password_file`."
+    )
+    password_file: kinds.File | None = Field(
+        default=None, description="File with the password of basic authentication."
+    )
     ca_file: kinds.File | None = Field(
         default=None, description="File with the authority that signed its certificate."
     )
     headers: kinds.Headers = Field(default={}, description="Further headers, such as a tenant; no secrets.")
+    timeout: kinds.Duration = Field(
+        default=5.0, gt=0, description="Longest wait for one answer; shorter than the scrape interval."
+    )
+    replica_labels: kinds.LabelNames = Field(
+        default=("prometheus_replica", "replica"),
+        description="Labels that tell the replicas of one Prometheus apart; their series are taken once.",
+    )
 
 
 class Sources(Section):
     """Servers that hold metrics of engines."""
 
     prometheus: tuple[PrometheusSource, ...] = Field(default=(), description="Prometheus servers by name.")
-
-
-class Selector(Section):
-    """Engines as a Prometheus server knows them."""
-
-    source: kinds.Name = Field(description="Name of one of `sources.prometheus`.")
-    selector: kinds.Text = Field(description='Label matchers, as in `job="vllm"`.')
-
-
-class Engines(Section):
-    """Where the engines of a pool are; several ways may be combined."""
-
-    static: kinds.HttpUrls = Field(default=(), description="Addresses of engines.")
-    file_sd: kinds.Globs = Field(default=(), description="Prometheus file_sd files.")
-    http_sd: kinds.HttpUrl | None = Field(
-        default=None, description="Prometheus HTTP service discovery endpoint."
-    )
-    prometheus: Selector | None = Field(default=None, description="Engines that a Prometheus server scrapes.")
-
-    @property
-    def named(self) -> bool:
-        """Whether any way to find engines is given."""
-        return bool(self.static or self.file_sd or self.http_sd or self.prometheus)
-
-
-class Admin(Section):
-    """How schedules are pushed to an engine."""
-
-    url_template: kinds.UrlTemplate = Field(
-        default="http://{{ address }}", description="Address of an engine's admin API."
-    )
-    token_file: kinds.File | None = Field(default=None, description="File with the engine's bearer token.")
-
-
-class HardwareRates(Section):
-    """What the device, or the tensor-parallel group, can do."""
-
-    name: Annotated[str, Field(max_length=kinds.LARGEST_NAME), kinds.Kind("text")] = Field(
-        default="", description="Label of the hardware in fingerprints; the sheet's name for built-in sheets."
-    )
-    flops: kinds.Count = Field(description="Dense FLOP/s in the math the model runs.")
-    bandwidth: kinds.Count = Field(description="Memory bandwidth in bytes/s.")
-
-    def roofline(self) -> Hardware:
-        """Return the rates as the theory takes them."""
-        return Hardware(self.flops, self.bandwidth)
-
-
-def _sheet(value: object) -> object:
-    """Replace the name of a built-in sheet by its rates."""
-    if not isinstance(value, str):
-        return value
-    try:
-        sheet = hardware_sheet(value)
-    except InputError:
-        raise ValueError(
-            f"is no built-in sheet: use one of {', '.join(SHEETS)}, or give flops and bandwidth"
-        ) from None
-    return HardwareRates(name=sheet.name, flops=sheet.hardware.flops, bandwidth=sheet.hardware.bandwidth)
-
-
-HardwareSetting = Annotated[HardwareRates, BeforeValidator(_sheet), kinds.Kind("name of a sheet, or section")]
-
-
-class ModelSize(Section):
-    """What one forward pass of the served model reads and multiplies."""
-
-    params: kinds.Count = Field(description="Parameters in memory, all experts.")
-    active_params: kinds.Count | None = Field(
-        default=None, description="Parameters one token multiplies; all of them unless given."
-    )
-    weight_bits: kinds.Count = Field(
-        default=16.0, description="Bits per weight: 16 for bf16, 8 for fp8, 4 for AWQ."
-    )
-
-    def roofline(self) -> Model:
-        """Return the sizes as the theory takes them."""
-        return Model(self.params, self.active_params or self.params, self.weight_bits)
-
-
-class Drafter(Section):
-    """What proposes the draft tokens."""
-
-    method: kinds.Word = Field(
-        description="The engine's name of the method: eagle3, mtp, draft_model, ngram, suffix, ..."
-    )
-    params: kinds.CountOrZero = Field(
-        default=0.0, description="Parameters of the drafter; 0 for n-gram and suffix drafters."
-    )
-
-
-class Slo(Section):
-    """Latencies the pool must keep."""
-
-    tpot: kinds.Duration | None = Field(default=None, gt=0, description="Time per output token.")
-    ttft: kinds.Duration | None = Field(default=None, gt=0, description="Time to first token.")
-
-
-class Routes(Section):
-    """How traffic is split into routes."""
-
-    label: kinds.LabelName = Field(
-        default="route", description="Label of the engine's series that names the route."
-    )
-    header: kinds.HeaderName = Field(default="X-Route", description="Request header that names the route.")
-    max: kinds.Whole = Field(
-        default=50, ge=1, le=1000, description="Routes told apart; the rest is counted as one."
-    )
-
-
-class Guard(Section):
-    """What holds a schedule back."""
-
-    min_gain: kinds.Ratio = Field(
-        default=0.03, ge=0, lt=1, description="Gain over no speculation below which speculation stays off."
-    )
-    tie: kinds.Ratio = Field(
-        default=0.01,
-        ge=0,
-        le=0.5,
-        description="Difference between draft lengths taken for equal; the smaller one wins.",
-    )
-    dwell: kinds.Duration = Field(default=600.0, ge=0, description="Shortest time between two changes.")
-    max_changes_per_day: kinds.Whole = Field(
-        default=6, ge=0, le=1440, description="Changes of one pool in 24 hours; 0 forbids any."
-    )
-    engines_at_once: kinds.Whole = Field(
-        default=1, ge=1, le=10_000, description="Engines changed at the same time."
-    )
-    lease: kinds.Duration = Field(
-        default=300.0,
-        gt=0,
-        description="Time after which an engine undoes an unconfirmed push; at least two cycles.",
-    )
-
-
-class Explore(Section):
-    """Probing of draft lengths that are not run."""
-
-    budget: kinds.Ratio = Field(
-        default=0.01, ge=0, le=0.2, description="Share of engine time spent on probes; 0 forbids them."
-    )
-
-
-class Pool(Section):
-    """Engines that serve one model with one drafter on one kind of hardware."""
-
-    name: kinds.Name = Field(description="Name of the pool in metrics, reports and commands.")
-    mode: Literal["observe", "advise", "auto"] = Field(
-        default="observe", description="Fit and alert; also propose a schedule; also push it."
-    )
-    engine: kinds.Word = Field(description="Kind of engine: vllm.")
-    engines: Engines = Field(default=Engines(), description="Where the engines are.")
-    admin: Admin | None = Field(default=None, description="How schedules are pushed; needed for `auto`.")
-    hardware: HardwareSetting | None = Field(
-        default=None, description="Name of a built-in sheet, or rates; the prior of the cost fit."
-    )
-    model: ModelSize | None = Field(
-        default=None, description="Size of the served model; the prior of the cost fit."
-    )
-    drafter: Drafter | None = Field(default=None, description="What proposes the draft tokens.")
-    allowed_draft_lens: kinds.DraftLens | None = Field(
-        default=None, description="Draft lengths a schedule may use, rising; those measured unless given."
-    )
-    max_batch: kinds.Batch | None = Field(
-        default=None, description="Largest batch of the engine; the largest one measured unless given."
-    )
-    objective: Literal["throughput", "latency"] = Field(
-        default="throughput", description="What a schedule is chosen for."
-    )
-    slo: Slo = Field(default=Slo(), description="Latencies to keep.")
-    routes: Routes = Field(default=Routes(), description="How traffic is split.")
-    guard: Guard = Field(default=Guard(), description="What holds a schedule back.")
-    explore: Explore = Field(default=Explore(), description="Probing of draft lengths that are not run.")
 
 
 class Alerting(Section):
@@ -295,6 +153,9 @@ class Web(Section):
         default=None,
         description="File with the bearer token of calls that change anything; without it they are refused.",
     )
+    enable_lifecycle: kinds.Switch = Field(
+        default=False, description="Whether `POST /-/reload` reads the settings anew; needs `token_file`."
+    )
 
     @property
     def loopback(self) -> bool:
@@ -319,6 +180,7 @@ class Config(BaseSettings):
 
     store: Store = Field(default=Store(), description="Where fits, schedules and events are kept.")
     scrape: Scrape = Field(default=Scrape(), description="How engines are read.")
+    discovery: Discovery = Field(default=Discovery(), description="How engines are looked for.")
     cycle: Cycle = Field(default=Cycle(), description="How often fits and plans are made.")
     sources: Sources = Field(default=Sources(), description="Servers that hold metrics of engines.")
     pools: tuple[Pool, ...] = Field(description="The pools, at least one.")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
-from tuner.config.kinds import Kind
+from tuner.config.kinds import Kind, format_size
 from tuner.config.models import ENV_DELIMITER, ENV_PREFIX, Config
-from tuner.config.obeyed import obeyed
+from tuner.config.obeyed import used_by
 from tuner.config.structure import section_of
 from tuner.quantities import format_duration, format_number
 from tuner.theory.hardware import ALIASES, SHEETS
@@ -29,19 +29,25 @@ One YAML file, checked by `tuner check config FILE`, which lists every fault wit
 about it. `tuner.example.yaml` holds every setting. Unknown keys, keys given twice and keys without a
 value are refused.
 
-**In this release** one command acts on a configuration: `tuner replay --config.file FILE`, on the settings
-whose last column says **now**. All others are accepted and checked, and nothing uses them yet: there is no
-daemon, no push, no alert and no report so far.
+**In this release** the last column says who acts on a setting: `tuner replay --config.file FILE` and the
+daemon, or the daemon alone (`tuner run`, `tuner once`). **Not yet** means accepted and checked, and used by
+nothing so far: schedules are proposed and never pushed, and there is no alert and no report.
 
 **Durations** are whole numbers with units, largest first: `40ms`, `15s`, `10m`, `1h30m`, `400d`. A bare
 number is refused. **Numbers** may be written plainly, as `70e9`, or with k, M, G or B (10⁹), T, P: `70B`.
-**Ratios** lie between 0 and 1. The file is read as YAML 1.2: only `true` and `false` are booleans, and
-`07:00` is text.
+**Sizes** are bytes: `65536`, `512KiB`, `16MiB`. **Ratios** lie between 0 and 1. The file is read as YAML
+1.2: only `true` and `false` are booleans, and `07:00` is text.
 
 **Variables** override the file: `{ENV_PREFIX}` and the setting's name with `{ENV_DELIMITER}` for each
 dot, as in `{ENV_PREFIX}CYCLE{ENV_DELIMITER}INTERVAL=30s`. Lists, and what is inside them, are set as a
 whole by JSON, as in `{ENV_PREFIX}POOLS='[{{"name": "chat", "engine": "vllm"}}]'`. A `{ENV_PREFIX}*`
 variable that names no setting is refused, except those that Kubernetes sets for a Service called `tuner`.
+
+**The admin address** of an engine is made by `admin.url_template` from its own address:
+`{{{{ address }}}}` (host:port), `{{{{ host }}}}`, `{{{{ port }}}}`, `{{{{ scheme }}}}`, `{{{{ path }}}}`
+(what stands in front of `metrics_path`), and from labels of discovery, `{{{{ labels.pod }}}}` or
+`{{{{ __meta_kubernetes_pod_ip }}}}`. Placeholders are names and never expressions. A label may put letters,
+digits, dots and dashes into an address, or an IP address.
 
 **Secrets** stand in files of their own, named by the `*_file` settings. A password in a URL, and a header
 that carries a credential, are refused, so neither logs nor messages can show one.
@@ -70,13 +76,20 @@ def render() -> str:
 
 def shown(field: FieldInfo, value: object) -> str:
     """Return a setting's value as the file would hold it."""
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(str, value)) + "]"
-    if isinstance(value, float):
-        if _kind(field) == "duration":
-            return format_duration(value)
-        return format_number(value)
-    return str(value)
+    match value:
+        case bool():
+            text = str(value).lower()
+        case tuple() | list():
+            text = "[" + ", ".join(map(str, value)) + "]"
+        case dict():
+            text = "{" + ", ".join(f"{key}: {each}" for key, each in value.items()) + "}"
+        case int() if _kind(field) == "size":
+            text = format_size(value)
+        case float():
+            text = format_duration(value) if _kind(field) == "duration" else format_number(value)
+        case _:
+            text = str(value)
+    return text
 
 
 def _sections(model: type[BaseModel], name: str) -> Iterator[tuple[str, str, type[BaseModel]]]:
@@ -89,8 +102,8 @@ def _sections(model: type[BaseModel], name: str) -> Iterator[tuple[str, str, typ
 
 
 def _used(section: str, key: str) -> str:
-    """Return whether this release acts on a setting."""
-    return "**now**" if obeyed(f"{section}.{key}".lstrip(".")) else "not yet"
+    """Return who acts on a setting."""
+    return used_by(f"{section}.{key}".lstrip("."))
 
 
 def _type(field: FieldInfo) -> str:
