@@ -368,8 +368,10 @@ def victoria_metrics() -> Iterator[StartsMetricsServer]:
 # --- What did not run -----------------------------------------------------------------------------
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what was skipped, and why, and how many long tests were left out."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """List what was skipped, and why, and how many long tests were left out, after all else."""
+    yield
     reasons: dict[str, list[str]] = {}
     for report in terminalreporter.getreports("skipped"):
         if isinstance(report.longrepr, tuple):
