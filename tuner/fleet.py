@@ -247,6 +247,8 @@ class Window:
     """Draft lengths above 0 that steps of this window used, ``None`` where that is not known."""
     restarts: int = 0
     """Restarts of the engine seen up to the end of this window."""
+    weight: float = 1.0
+    """Windows that this one stands for, itself included, where others were left out of a bounded memory."""
 
     @property
     def seconds(self) -> float:
