@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -14,11 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 import time_machine
 
-from tests.daemon.settings import config
 from tuner.daemon.book import JobBook
 from tuner.daemon.clock import SteadyClock, SystemClock, VirtualClock
 from tuner.daemon.drive import ApschedulerDriver, Runner, VirtualDriver, describe, moved
-from tuner.daemon.jobs import JOBS, every, job
+from tuner.daemon.jobs import JOBS, Cadence, every, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.daemon.conftest import Events
 
 NAMES = [spec.name for spec in JOBS]
+CADENCE = Cadence(scrape=15.0, cycle=60.0, discovery=60.0)
 HANG = 30.0
 """Seconds after which a test of threads gives up."""
 
@@ -49,16 +50,16 @@ def _virtual(
 
 def test_the_table_is_complete() -> None:
     """Every job has a name of its own, a trigger, a finite grace, one instance, and a thread of its own."""
-    settings = config()
+    cadence = CADENCE
     assert len(set(NAMES)) == len(NAMES)
     assert {"scrape", "readback", "cycle", "discovery", "rollup", "retention", "lease"} <= set(NAMES)
     for spec in JOBS:
-        trigger = spec.trigger(settings, 1e9)
-        assert trigger.interval_length == spec.interval(settings) > 0
-        assert 0 < spec.grace(settings) < float("inf")
+        trigger = spec.trigger(cadence, 1e9)
+        assert trigger.interval_length == spec.interval(cadence) > 0
+        assert 0 < spec.grace(cadence) < float("inf")
         assert (spec.coalesce, spec.max_instances, spec.workers) == (True, 1, 1)
         assert trigger.timezone is UTC
-    assert job("retention").grace(settings) >= 3600.0
+    assert job("retention").grace(cadence) >= 3600.0
 
 
 def test_missed_run_times_are_not_listed() -> None:
@@ -79,7 +80,7 @@ def test_virtual_time_runs_each_job_as_often_as_its_interval_says(events: Events
     functions = {name: partial(note, name) for name in NAMES}
     _, clock, book, driver = _virtual(events, functions)
     begun = clock.now()
-    driver.start(config(), begun)
+    driver.start(CADENCE, begun)
     driver.run_for(3600.0)
     counts = Counter(name for name, _ in runs)
     assert counts["scrape"] == 240
@@ -106,7 +107,7 @@ def test_a_job_that_raises_stays_scheduled_and_leaves_no_frame_behind(events: Ev
         raise RuntimeError("no luck\nat all")
 
     _, clock, book, driver = _virtual(events, {"scrape": fail})
-    driver.start(config(), clock.now())
+    driver.start(CADENCE, clock.now())
     driver.run_for(150.0)
     status = next(s for s in book.statuses() if s.name == "scrape")
     assert status.runs == status.errors == 10
@@ -127,7 +128,7 @@ def test_a_run_after_a_failure_clears_it(events: Events) -> None:
             raise outcome
 
     _, clock, book, driver = _virtual(events, {"cycle": sometimes})
-    driver.start(config(), clock.now())
+    driver.start(CADENCE, clock.now())
     driver.run_for(120.0)
     status = next(s for s in book.statuses() if s.name == "cycle")
     assert (status.runs, status.errors) == (2, 1)
@@ -149,7 +150,7 @@ def test_virtual_jobs_go_on_through_a_stepped_clock(step: float, events: Events)
             driver.shift(moved_by, clock.now())
 
     driver = VirtualDriver(runner.run, clock, wall, tick)
-    driver.start(config(), clock.now())
+    driver.start(CADENCE, clock.now())
     driver.run_for(300.0)
     wall.step(step)
     driver.run_for(300.0)
@@ -166,9 +167,9 @@ def test_changed_intervals_are_taken_and_others_left(events: Events) -> None:
 
     functions = {name: partial(note, name) for name in NAMES}
     _, clock, _, driver = _virtual(events, functions)
-    driver.start(config(), clock.now())
+    driver.start(CADENCE, clock.now())
     driver.run_for(50.0)
-    driver.reschedule(config(scrape={"interval": "5s", "timeout": "2s"}), clock.now())
+    driver.reschedule(replace(CADENCE, scrape=5.0), clock.now())
     runs.clear()
     driver.run_for(60.0)
     assert runs["scrape"] == 12
@@ -205,8 +206,8 @@ def test_apscheduler_runs_the_table_in_threads(events: Events) -> None:
 
     runner = _runner({"scrape": lambda _: _wait(release), "cycle": cycle}, clock, book, events)
     driver = ApschedulerDriver(runner.run, book)
-    settings = config(scrape={"interval": "200ms", "timeout": "100ms"}, cycle={"interval": "200ms"})
-    driver.start(settings, clock.now() - 1.0)
+    cadence = replace(CADENCE, scrape=0.2, cycle=0.2)
+    driver.start(cadence, clock.now() - 1.0)
     try:
         assert twice.wait(HANG)
         skipped = _until(lambda: next(s for s in book.statuses() if s.name == "scrape").skipped > 0)
@@ -225,8 +226,8 @@ def test_apscheduler_goes_on_when_the_clock_is_set_back(events: Events) -> None:
     ran = threading.Event()
     runner = _runner({"cycle": lambda _: ran.set()}, clock, book, events)
     driver = ApschedulerDriver(runner.run, book)
-    settings = config(scrape={"interval": "200ms", "timeout": "100ms"}, cycle={"interval": "300ms"})
-    driver.start(settings, clock.now())
+    cadence = replace(CADENCE, scrape=0.2, cycle=0.3)
+    driver.start(cadence, clock.now())
     try:
         assert ran.wait(HANG)
         for hours in (-1, 1):

@@ -16,20 +16,19 @@ from tuner.daemon.jobs import JOBS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tuner.config import Config
     from tuner.daemon.book import JobBook
     from tuner.daemon.clock import SteadyClock, VirtualClock
-    from tuner.daemon.jobs import Every
+    from tuner.daemon.jobs import Cadence, Every
     from tuner.daemon.logs import Logger
 
 
 class Driver(Protocol):
     """What starts jobs when they are due."""
 
-    def start(self, config: Config, now: float) -> None:
+    def start(self, cadence: Cadence, now: float) -> None:
         """Begin, with first runs counted from ``now``."""
 
-    def reschedule(self, config: Config, now: float) -> None:
+    def reschedule(self, cadence: Cadence, now: float) -> None:
         """Take changed intervals; a job whose interval stays keeps its next run."""
 
     def shift(self, step: float, now: float) -> None:
@@ -108,18 +107,18 @@ class VirtualDriver:
         self._triggers: dict[str, Every] = {}
         self._due: dict[str, float] = {}
 
-    def start(self, config: Config, now: float) -> None:
+    def start(self, cadence: Cadence, now: float) -> None:
         """Begin, with first runs counted from ``now``."""
         for spec in JOBS:
-            self._triggers[spec.name] = trigger = spec.trigger(config, now)
+            self._triggers[spec.name] = trigger = spec.trigger(cadence, now)
             self._due[spec.name] = _next(trigger, None, now)
 
-    def reschedule(self, config: Config, now: float) -> None:
+    def reschedule(self, cadence: Cadence, now: float) -> None:
         """Take changed intervals."""
         for spec in JOBS:
-            if spec.interval(config) == self._triggers[spec.name].interval_length:
+            if spec.interval(cadence) == self._triggers[spec.name].interval_length:
                 continue
-            self._triggers[spec.name] = trigger = _renewed(spec.trigger(config, now), now)
+            self._triggers[spec.name] = trigger = _renewed(spec.trigger(cadence, now), now)
             self._due[spec.name] = _next(trigger, None, now)
 
     def shift(self, step: float, now: float) -> None:
@@ -181,29 +180,29 @@ class ApschedulerDriver:
         )
         self._scheduler.add_listener(self._heard)
 
-    def start(self, config: Config, now: float) -> None:
+    def start(self, cadence: Cadence, now: float) -> None:
         """Begin, with first runs counted from ``now``."""
         for spec in JOBS:
             self._scheduler.add_job(
                 self._run,
-                spec.trigger(config, now),
+                spec.trigger(cadence, now),
                 args=(spec.name,),
                 id=spec.name,
                 executor=spec.name,
-                misfire_grace_time=math.ceil(spec.grace(config)),
+                misfire_grace_time=math.ceil(spec.grace(cadence)),
                 coalesce=spec.coalesce,
                 max_instances=spec.max_instances,
                 replace_existing=True,
             )
         self._scheduler.start()
 
-    def reschedule(self, config: Config, now: float) -> None:
+    def reschedule(self, cadence: Cadence, now: float) -> None:
         """Take changed intervals."""
         for spec in JOBS:
-            if spec.interval(config) == self._scheduler.get_job(spec.name).trigger.interval_length:
+            if spec.interval(cadence) == self._scheduler.get_job(spec.name).trigger.interval_length:
                 continue
-            self._scheduler.reschedule_job(spec.name, trigger=_renewed(spec.trigger(config, now), now))
-            self._scheduler.modify_job(spec.name, misfire_grace_time=math.ceil(spec.grace(config)))
+            self._scheduler.reschedule_job(spec.name, trigger=_renewed(spec.trigger(cadence, now), now))
+            self._scheduler.modify_job(spec.name, misfire_grace_time=math.ceil(spec.grace(cadence)))
 
     def shift(self, step: float, now: float) -> None:
         """Move every next run with the wall clock, and wake the scheduler, which sleeps by the old one."""

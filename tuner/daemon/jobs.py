@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from apscheduler.triggers.interval import IntervalTrigger  # type: ignore[import-untyped]  # ships no types
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
     from tuner.config import Config
 
-LEASE_SECONDS = 5.0
-"""Time between two renewals of the lease: three may fail before its 20 s are over."""
+LEASE_TTL = 20.0
+"""Seconds for which a silent leader keeps the lease. A stand-by that looks every 5 s has it 25 s after the
+last renewal, within the 30 s that are promised."""
+RENEWALS = 4
+"""Renewals of the lease within its life: three may fail before it is lost."""
 WATCH_SECONDS = 5.0
 """Time between two notices to systemd. WatchdogSec must be at least twice that."""
 ROLLUP_SECONDS = 60.0
@@ -60,19 +63,36 @@ def every(seconds: float, first: float, *, jitter: float = 0.0) -> Every:
 
 
 @dataclass(frozen=True, slots=True)
+class Cadence:
+    """The intervals that are settings, in seconds."""
+
+    scrape: float
+    cycle: float
+    discovery: float
+    lease: float = LEASE_TTL / RENEWALS
+
+    @classmethod
+    def of(cls, config: Config, lease_ttl: float = LEASE_TTL) -> Self:
+        """Return the intervals of a configuration."""
+        return cls(
+            config.scrape.interval, config.cycle.interval, config.discovery.interval, lease_ttl / RENEWALS
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """One row of the table."""
 
     name: str
-    interval: Callable[[Config], float]
-    """Seconds between two runs."""
     function: str
     """Method of the service, called with ``now``."""
-    first: Callable[[Config], float]
+    interval: Callable[[Cadence], float]
+    """Seconds between two runs."""
+    first: Callable[[Cadence], float]
     """Seconds from the start to the first run."""
-    grace: Callable[[Config], float]
+    grace: Callable[[Cadence], float]
     """Seconds by which a run may be late; one that is later is left out and counted."""
-    jitter: Callable[[Config], float] = lambda _: 0.0
+    jitter: Callable[[Cadence], float] = lambda _: 0.0
     coalesce: bool = True
     """Runs that are due together run once."""
     max_instances: int = 1
@@ -80,49 +100,54 @@ class JobSpec:
     workers: int = 1
     """Threads of its own executor: no hung job takes the thread of another."""
 
-    def trigger(self, config: Config, now: float) -> Every:
+    def trigger(self, cadence: Cadence, now: float) -> Every:
         """Return when it runs, for a start at ``now``."""
-        return every(self.interval(config), now + self.first(config), jitter=self.jitter(config))
+        return every(self.interval(cadence), now + self.first(cadence), jitter=self.jitter(cadence))
 
 
-def _fixed(seconds: float) -> Callable[[Config], float]:
+def _fixed(seconds: float) -> Callable[[Cadence], float]:
     return lambda _: seconds
 
 
+def _scrape(cadence: Cadence) -> float:
+    return cadence.scrape
+
+
+def _cycle(cadence: Cadence) -> float:
+    return cadence.cycle
+
+
+def _discovery(cadence: Cadence) -> float:
+    return cadence.discovery
+
+
+def _lease(cadence: Cadence) -> float:
+    return cadence.lease
+
+
+def _spread(cadence: Cadence) -> float:
+    return DISCOVERY_JITTER * cadence.discovery
+
+
 JOBS: tuple[JobSpec, ...] = (
-    JobSpec("lease", _fixed(LEASE_SECONDS), "lead", _fixed(0.0), _fixed(LEASE_SECONDS)),
+    JobSpec("lease", "lead", _lease, first=_fixed(0.0), grace=_lease),
+    JobSpec("discovery", "discover", _discovery, first=_fixed(0.0), grace=_discovery, jitter=_spread),
+    JobSpec("readback", "read_back", _cycle, first=_fixed(SETTLE_SECONDS / 2), grace=_cycle),
+    JobSpec("scrape", "scrape", _scrape, first=_fixed(SETTLE_SECONDS), grace=_scrape),
+    JobSpec("cycle", "cycle", _cycle, first=_cycle, grace=_cycle),
     JobSpec(
-        "discovery",
-        lambda config: config.discovery.interval,
-        "discover",
-        _fixed(0.0),
-        lambda config: config.discovery.interval,
-        jitter=lambda config: DISCOVERY_JITTER * config.discovery.interval,
+        "rollup", "roll_up", _fixed(ROLLUP_SECONDS), first=_fixed(ROLLUP_SECONDS), grace=_fixed(LATE_SECONDS)
     ),
     JobSpec(
-        "readback",
-        lambda config: config.cycle.interval,
-        "read_schedules",
-        _fixed(SETTLE_SECONDS / 2),
-        lambda config: config.cycle.interval,
+        "retention",
+        "retain",
+        _fixed(RETENTION_SECONDS),
+        first=_fixed(ROLLUP_SECONDS),
+        grace=_fixed(LATE_SECONDS),
     ),
     JobSpec(
-        "scrape",
-        lambda config: config.scrape.interval,
-        "scrape",
-        _fixed(SETTLE_SECONDS),
-        lambda config: config.scrape.interval,
+        "watch", "watch", _fixed(WATCH_SECONDS), first=_fixed(WATCH_SECONDS), grace=_fixed(WATCH_SECONDS)
     ),
-    JobSpec(
-        "cycle",
-        lambda config: config.cycle.interval,
-        "cycle",
-        lambda config: config.cycle.interval,
-        lambda config: config.cycle.interval,
-    ),
-    JobSpec("rollup", _fixed(ROLLUP_SECONDS), "roll_up", _fixed(ROLLUP_SECONDS), _fixed(LATE_SECONDS)),
-    JobSpec("retention", _fixed(RETENTION_SECONDS), "retain", _fixed(ROLLUP_SECONDS), _fixed(LATE_SECONDS)),
-    JobSpec("watch", _fixed(WATCH_SECONDS), "watch", _fixed(WATCH_SECONDS), _fixed(WATCH_SECONDS)),
 )
 """In the order in which jobs run that are due at the same moment of virtual time."""
 
