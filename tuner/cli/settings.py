@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.cycle import PoolSettings
-from tuner.plan.options import PlanOptions
+from tuner.pool_settings import settings_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.config import Pool
+__all__ = ["NamedSettings", "pool_settings", "settings_of"]
 
 
 class NamedSettings(NamedTuple):
@@ -44,36 +44,3 @@ def pool_settings(
     if allowed_draft_lens is not None:
         options = replace(options, allowed_draft_lens=frozenset(allowed_draft_lens))
     return named._replace(pool=replace(named.pool, options=options))
-
-
-def settings_of(pool: Pool) -> PoolSettings:
-    """Turn a pool of the configuration into what a cycle needs."""
-    allowed = pool.allowed_draft_lens
-    options = PlanOptions(
-        min_gain=pool.guard.min_gain,
-        tie=pool.guard.tie,
-        allowed_draft_lens=None if allowed is None else frozenset(allowed),
-        max_batch=pool.max_batch,
-        objective=pool.objective,
-        slo_tpot=pool.slo.tpot,
-    )
-    return PoolSettings(
-        options,
-        method=pool.drafter.method if pool.drafter is not None else "",
-        prior_crossover=_sheet_crossover(pool),
-    )
-
-
-def _sheet_crossover(pool: Pool) -> float | None:
-    """Return where the hardware sheet puts the crossover; none for a mixture of experts.
-
-    Each verified token of such a model activates further experts, so the dense roofline is no prior.
-    """
-    if pool.hardware is None or pool.model is None:
-        return None
-    from tuner.theory.roofline import crossover_tokens
-
-    model = pool.model.roofline()
-    if model.moe_factor > 1.0:
-        return None
-    return crossover_tokens(pool.hardware.roofline(), model)
