@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,13 +46,16 @@ class Vocabulary:
     kv_capacity_labels: tuple[tuple[str, ...], ...] = ()
     """Info labels whose product is the KV capacity in tokens, best first."""
     kv_dtype_label: str = ""
+    plugin: Mapping[str, Metric] = field(default_factory=dict)
+    """Counters of the tuner's plugin: ``exposed``, ``accepted``, ``route_accepted``, ``schedule_info``."""
 
     @property
     def sample_names(self) -> frozenset[str]:
         """Every exact sample name to read, the creation times of the counters included."""
         counters = {name for metric in self.counters.values() for name in metric.names}
         others = {name for metric in self.gauges.values() for name in metric.names}
-        names = counters | others | set(self.process_start.names) | set(self.info.names)
+        plugin = {name for metric in self.plugin.values() for name in metric.names}
+        names = counters | others | plugin | set(self.process_start.names) | set(self.info.names)
         return frozenset(names | {created_name(name) for name in counters})
 
 

@@ -127,6 +127,12 @@ VOCABULARY = Vocabulary(
     info=_named("cache_config_info"),
     kv_capacity_labels=(("kv_cache_size_tokens",), ("num_gpu_blocks", "block_size")),
     kv_dtype_label="cache_dtype",
+    plugin={
+        "exposed": Metric(("tuner:spec_exposed_total",)),
+        "accepted": Metric(("tuner:spec_accepted_total",)),
+        "route_accepted": Metric(("tuner:route_accepted_total",)),
+        "schedule_info": Metric(("tuner:schedule_info",)),
+    },
 )
 
 

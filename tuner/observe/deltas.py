@@ -78,7 +78,15 @@ def increments(
     Returns:
         ``n - 1`` intervals.
     """
-    return _Follower(times, tracks, started).intervals
+    return follow(times, tracks, started)[0]
+
+
+def follow(
+    times: Sequence[float], tracks: Mapping[SeriesKey, Track], started: Sequence[float | None]
+) -> tuple[list[Interval], dict[SeriesKey, float]]:
+    """Return the intervals of :func:`increments`, and the value that each series counts on from."""
+    follower = _Follower(times, tracks, started)
+    return follower.intervals, follower.held
 
 
 class _Follower:

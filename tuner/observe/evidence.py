@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
 from tuner.fleet import Counts, Gauges
-from tuner.observe.deltas import Interval, increments
+from tuner.observe.deltas import Interval, follow
+from tuner.observe.layouts import holes, is_position, not_a_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tuner.observe.exposition import SeriesKey
     from tuner.observe.snapshots import Group
     from tuner.vocabulary import Vocabulary
 
+GAUGES = ("running", "waiting", "kv_usage")
 LONGEST_GAP = 4.0
 """Usual scrape intervals that one window may span: three scrapes in a row may fail. Beyond, what
 happened in between (a night, a pause of the tuner) is not one regime of batch and draft length."""
@@ -60,45 +64,95 @@ class RawWindow:
         return (counts.request_steps + (counts.first_tokens or 0.0)) / counts.steps
 
 
+@dataclass(slots=True)
+class Followed:
+    """The raw windows of one group, and where its counters stand after them."""
+
+    windows: list[RawWindow]
+    intervals: list[Interval]
+    held: dict[SeriesKey, float]
+
+
 def raw_windows(times: Sequence[float], group: Group, vocabulary: Vocabulary) -> list[RawWindow]:
     """Return one raw window for every pair of neighbouring scrapes that this group answered."""
-    usual = median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
+    return follow_group(times, group, vocabulary).windows
+
+
+def follow_group(
+    times: Sequence[float], group: Group, vocabulary: Vocabulary, *, since: float = -math.inf
+) -> Followed:
+    """Return the raw windows of a group that start no earlier than ``since``."""
+    usual = usual_interval(times)
     windows = []
-    intervals = increments(times, group.tracks, group.started)
+    intervals, held = follow(times, group.tracks, group.started)
     for i, interval in enumerate(intervals, start=1):
         known_before = group.present[i - 1]
         if not group.present[i] or not (known_before or (interval.increments and not interval.born)):
+            continue
+        if times[i - 1] < since:
             continue
         window = _window(i, times, group, interval, vocabulary)
         window.older_start = i > 1 and intervals[i - 2].event == "interleave"
         window.gap = window.seconds > LONGEST_GAP * usual
         windows.append(window)
-    return windows
+    return Followed(windows, intervals, held)
+
+
+def usual_interval(times: Sequence[float]) -> float:
+    """Return the median seconds between scrapes, 0 where there are not two."""
+    return median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
 
 
 def _window(
     i: int, times: Sequence[float], group: Group, interval: Interval, vocabulary: Vocabulary
 ) -> RawWindow:
     """Add the series of one interval up to counts."""
-    totals: dict[str, float | None] = {
-        logical: _total(i, group, interval, logical) for logical in vocabulary.counters
-    }
+    totals = {logical: _total(i, group, interval, logical) for logical in vocabulary.counters}
     positions, odd = _positions(i, group, interval, vocabulary)
-    if not positions:
+    ends = [{name: _at(group, name, at) for name in GAUGES} for at in (i - 1, i)]
+    return freeze(
+        (times[i - 1], times[i]),
+        totals,
+        (positions, odd),
+        (ends[0], ends[1], group.kv_capacity),
+        interval,
+        vocabulary.required,
+    )
+
+
+def freeze(
+    span: tuple[float, float],
+    totals: dict[str, float | None],
+    positions: tuple[tuple[float, ...], tuple[str, ...]],
+    gauges: tuple[Mapping[str, float | None], Mapping[str, float | None], float | None],
+    interval: Interval,
+    required: frozenset[str],
+) -> RawWindow:
+    """Make a raw window of what was added up.
+
+    Args:
+        span: start and end.
+        totals: increments by logical counter; it is used up.
+        positions: accepted by position, and what is odd about the positions.
+        gauges: at the start, at the end, and the KV capacity.
+        interval: what happened.
+        required: the counters that a window needs.
+    """
+    by_position, odd = positions
+    if not by_position:
         totals["accepted_by_position"] = None
     step_tokens = totals.pop("step_tokens", None)
     emitted = totals.get("emitted")
     if step_tokens is not None and emitted is not None and step_tokens >= emitted:
         totals["prompt_tokens"] = step_tokens - emitted
-    missing = tuple(sorted(name for name in vocabulary.required if totals.get(name) is None))
+    missing = tuple(sorted(name for name in required if totals.get(name) is None))
     totals.pop("accepted_by_position", None)
-    counts = Counts(accepted_by_position=positions, **totals)  # type: ignore[arg-type]  # names are fields
+    counts = Counts(accepted_by_position=by_position, **totals)  # type: ignore[arg-type]  # names are fields
     return RawWindow(
-        times[i - 1],
-        times[i],
+        *span,
         counts,
-        _gauges(i, group),
-        (_at(group, "running", i - 1), _at(group, "running", i)),
+        _means(*gauges),
+        (gauges[0].get("running"), gauges[1].get("running")),
         interval,
         missing,
         odd,
@@ -121,13 +175,13 @@ def _positions(
     by_position: dict[int, float] = {}
     for key in group.members("accepted_by_position", i):
         text, part = key.label(label), interval.increments.get(key)
-        if not (text.isascii() and text.isdigit()):
-            return (), (f"position {text!r} is not a number",)
+        if not is_position(text):
+            return (), (not_a_number(text),)
         if part is None:
             return (), ()
         by_position[int(text)] = part
     if sorted(by_position) != list(range(len(by_position))):
-        return (), (f"positions {sorted(by_position)[:8]} have a hole",)
+        return (), (holes(by_position),)
     return tuple(by_position[n] for n in range(len(by_position))), ()
 
 
@@ -137,16 +191,18 @@ def _at(group: Group, gauge: str, i: int) -> float | None:
     return values[i] if values is not None else None
 
 
-def _gauges(i: int, group: Group) -> Gauges:
+def _means(
+    first: Mapping[str, float | None], last: Mapping[str, float | None], kv_capacity: float | None
+) -> Gauges:
     """Return the mean of the two ends, for the gauges told at both."""
     means: dict[str, float] = {}
-    for name in ("running", "waiting", "kv_usage"):
-        first, last = _at(group, name, i - 1), _at(group, name, i)
-        if first is not None and last is not None:
-            means[name] = (first + last) / 2
+    for name in GAUGES:
+        before, after = first.get(name), last.get(name)
+        if before is not None and after is not None:
+            means[name] = (before + after) / 2
     usage = means.get("kv_usage")
     if usage is not None and usage > 1:
         del means["kv_usage"]
-    elif usage is not None and group.kv_capacity is not None:
-        means["kv_tokens"] = usage * group.kv_capacity
+    elif usage is not None and kv_capacity is not None:
+        means["kv_tokens"] = usage * kv_capacity
     return Gauges(**means)

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.observe.deltas import Track
-from tuner.vocabulary import created_name
+from tuner.observe.layouts import GroupKey, Layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tuner.observe.exposition import Scrape, SeriesKey
-    from tuner.vocabulary import Metric, Vocabulary
-
-GroupKey = frozenset[tuple[str, str]]
+    from tuner.observe.layouts import GroupLayout, Layout
+    from tuner.vocabulary import Vocabulary
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class Group:
 
     def label(self, name: str) -> str:
         """Return one label of the group, empty where it has none."""
-        return next((value for key, value in self.key if key == name), "")
+        return label_of(self.key, name)
 
     def members(self, logical: str, i: int) -> list[SeriesKey]:
         """Return the series of a logical counter under the alias in use at scrape ``i``."""
@@ -60,126 +59,89 @@ class Group:
         return [key for key in self.series[logical] if key.name == used[i]]
 
 
-def group_key(labels: frozenset[tuple[str, str]], metric: Metric) -> GroupKey:
-    """Return the labels that say whose series this is."""
-    details = metric.detail_labels
-    return frozenset(pair for pair in labels if pair[0] not in details) if details else labels
+def label_of(key: GroupKey, name: str) -> str:
+    """Return one label of a group, empty where it has none."""
+    return next((value for label, value in key if label == name), "")
 
 
 def build_groups(scrapes: Sequence[Scrape], vocabulary: Vocabulary) -> list[Group]:
     """Sort the samples of all scrapes into groups and tracks, aliases resolved."""
+    layouts = Layouts(vocabulary)
+    layout: Layout | None = None
+    entries: list[tuple[Layout, Sequence[float]]] = []
+    for scrape in scrapes:
+        layout = layouts.of(scrape, layout)
+        entries.append((layout, list(scrape.samples.values())))
+    return assemble(entries, vocabulary)
+
+
+def assemble(entries: Sequence[tuple[Layout, Sequence[float]]], vocabulary: Vocabulary) -> list[Group]:
+    """Join scrapes of known layout into the groups that any of them tells about.
+
+    Args:
+        entries: layout and values of every scrape in the order of time.
+        vocabulary: the engine's names.
+    """
     groups: dict[GroupKey, Group] = {}
-    n = len(scrapes)
-    for i, scrape in enumerate(scrapes):
-        by_name: dict[str, list[tuple[SeriesKey, float]]] = {}
-        for key, value in scrape.samples.items():
-            by_name.setdefault(key.name, []).append((key, value))
-        for logical, metric in vocabulary.counters.items():
-            _place_counter(i, n, logical, metric, by_name, scrape, groups)
-        for logical, metric in vocabulary.gauges.items():
-            _place_gauge(i, n, logical, metric, by_name, groups)
+    n = len(entries)
+    for i, (layout, values) in enumerate(entries):
+        for key, placed in layout.groups.items():
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = Group(key, [False] * n)
+            group.present[i] = True
+            _place_counters(i, n, group, placed, values)
+            for logical, places in placed.gauges.items():
+                at = group.gauges.setdefault(logical, [None] * n)
+                at[i], bad = gauge_value(places, values)
+                if bad:
+                    group.bad_gauges[logical] = group.bad_gauges.get(logical, 0) + bad
     ordered = [groups[key] for key in sorted(groups, key=sorted)]
     for group in ordered:
-        group.started = [_start(scrape, group, vocabulary) for scrape in scrapes]
-        _describe(group, scrapes, vocabulary)
+        group.started = [_start(layout, values, group.key) for layout, values in entries]
+        _describe(group, entries, vocabulary)
     return ordered
 
 
-def _matching(metric: Metric, key: SeriesKey) -> bool:
-    """Tell whether a series carries the labels that the metric asks for."""
-    return all(pair in key.labels for pair in metric.where)
+def gauge_value(places: Sequence[int], values: Sequence[float]) -> tuple[float | None, int]:
+    """Return a gauge at one scrape, its parts added up, and how many parts cannot be."""
+    total, bad = None, 0
+    for place in places:
+        value = values[place]
+        if math.isfinite(value) and value >= 0:
+            total = (total or 0.0) + value
+        else:
+            bad += 1
+    return total, bad
 
 
-def _group(groups: dict[GroupKey, Group], key: GroupKey, n: int) -> Group:
-    """Return the group of a key, new or known."""
-    if key not in groups:
-        groups[key] = Group(key, [False] * n)
-    return groups[key]
+def _place_counters(i: int, n: int, group: Group, placed: GroupLayout, values: Sequence[float]) -> None:
+    """Append the counters of one scrape to the tracks of a group."""
+    for logical, name in placed.used.items():
+        group.used.setdefault(logical, [""] * n)[i] = name
+    for logical, key, place, created, kind in placed.counters:
+        track = group.tracks.get(key)
+        if track is None:
+            group.series.setdefault(logical, []).append(key)
+            track = group.tracks[key] = Track([None] * n, [None] * n, [""] * n)
+        track.values[i] = values[place]
+        track.kinds[i] = kind
+        track.created[i] = values[created] if created >= 0 else None
 
 
-def _place_counter(
-    i: int,
-    n: int,
-    logical: str,
-    metric: Metric,
-    by_name: Mapping[str, list[tuple[SeriesKey, float]]],
-    scrape: Scrape,
-    groups: dict[GroupKey, Group],
+def _start(layout: Layout, values: Sequence[float], key: GroupKey) -> float | None:
+    """Return the start time of the process that a group belongs to."""
+    place = layout.start_place(key)
+    return values[place] if place >= 0 else None
+
+
+def _describe(
+    group: Group, entries: Sequence[tuple[Layout, Sequence[float]]], vocabulary: Vocabulary
 ) -> None:
-    """Append the series of one logical counter, by the first alias that each group has."""
-    claimed: dict[GroupKey, str] = {}
-    for name in metric.names:
-        for key, value in by_name.get(name, ()):
-            if not _matching(metric, key):
-                continue
-            owner = group_key(key.labels, metric)
-            if claimed.setdefault(owner, name) != name:
-                continue
-            group = _group(groups, owner, n)
-            group.present[i] = True
-            group.used.setdefault(logical, [""] * n)[i] = name
-            if key not in group.tracks:
-                group.series.setdefault(logical, []).append(key)
-                group.tracks[key] = Track([None] * n, [None] * n, [""] * n)
-            track = group.tracks[key]
-            track.values[i] = value
-            track.kinds[i] = scrape.kinds.get(name, "")
-            track.created[i] = scrape.samples.get(key._replace(name=created_name(name)))
-
-
-def _place_gauge(
-    i: int,
-    n: int,
-    logical: str,
-    metric: Metric,
-    by_name: Mapping[str, list[tuple[SeriesKey, float]]],
-    groups: dict[GroupKey, Group],
-) -> None:
-    """Note one logical gauge, by the first alias that each group has."""
-    claimed: dict[GroupKey, str] = {}
-    for name in metric.names:
-        for key, value in by_name.get(name, ()):
-            owner = group_key(key.labels, metric)
-            if not _matching(metric, key) or claimed.setdefault(owner, name) != name:
-                continue
-            group = _group(groups, owner, n)
-            group.present[i] = True
-            values = group.gauges.setdefault(logical, [None] * n)
-            if not math.isfinite(value) or value < 0:
-                group.bad_gauges[logical] = group.bad_gauges.get(logical, 0) + 1
-                continue
-            values[i] = (values[i] or 0.0) + value
-
-
-def _start(scrape: Scrape, group: Group, vocabulary: Vocabulary) -> float | None:
-    """Return the start time of the process that this group belongs to."""
-    for name in vocabulary.process_start.names:
-        for key, value in scrape.samples.items():
-            if key.name == name and key.labels <= group.key:
-                return value
-    return None
-
-
-def _describe(group: Group, scrapes: Sequence[Scrape], vocabulary: Vocabulary) -> None:
     """Read the KV capacity and type from the last info series of this rank."""
     rank = group.label(vocabulary.rank_label)
-    for scrape in reversed(scrapes):
-        for key in scrape.samples:
-            if key.name not in vocabulary.info.names or key.label(vocabulary.rank_label) not in ("", rank):
-                continue
-            group.kv_dtype = key.label(vocabulary.kv_dtype_label)
-            for names in vocabulary.kv_capacity_labels:
-                values = [_number(key.label(name)) for name in names]
-                if all(value is not None for value in values):
-                    group.kv_capacity = math.prod(value for value in values if value is not None)
-                    return
+    for layout, _ in reversed(entries):
+        cache = layout.cache_of(rank)
+        if cache is not None:
+            group.kv_dtype, group.kv_capacity = cache.dtype, cache.capacity
             return
-
-
-def _number(text: str) -> float | None:
-    """Read a positive number from a label, ``None`` where it holds no such thing."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value > 0 else None

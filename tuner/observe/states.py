@@ -59,6 +59,8 @@ class Judged:
     before: Judged | None = field(default=None, repr=False)
     """Busy neighbour that ends where this one starts."""
     after: Judged | None = field(default=None, repr=False)
+    usable: bool = field(init=False, default=False)
+    """Whether it may serve as a neighbour, whatever its neighbours say of it."""
 
 
 def judge(
@@ -71,23 +73,45 @@ def judge(
         schedule: the table known to have run, if any: then a mix of draft lengths is its doing.
         optional: the drafter may propose nothing, so that steps without a draft are no other length.
     """
-    judged = [Judged(window, draft_len=pure_draft_len(window, optional=optional)) for window in windows]
+    judged = [look_at(window, optional=optional) for window in windows]
+    changes = [change for pair in pairwise(judged) if (change := link(*pair)) is not None]
+    limit = jump_limit(changes)
     for one in judged:
-        verdict = _alone(one.raw)
-        if verdict is not None:
-            one.state, one.reason = verdict
-    for first, second in pairwise(judged):
-        if first.raw.end == second.raw.start and _usable(first) and _usable(second):
-            first.after, second.before = second, first
-    moved = _moves(judged)
-    for i, one in enumerate(judged):
-        if one.state is not WindowState.GOOD:
-            continue
-        reason = moved.get(i) or _edge_of_load(judged, i) or _draft_len_changed(one, schedule)
-        verdict = (WindowState.TRANSITION, reason) if reason else _out_of_pace(one.raw)
-        if verdict is not None:
-            one.state, one.reason = verdict
+        one.state, one.reason = conclude(one, limit, schedule)
     return judged
+
+
+def look_at(window: RawWindow, *, optional: bool = False) -> Judged:
+    """Judge a window by itself."""
+    one = Judged(window, draft_len=pure_draft_len(window, optional=optional))
+    verdict = _alone(window)
+    if verdict is not None:
+        one.state, one.reason = verdict
+    one.usable = one.state is WindowState.GOOD and bool(window.occupancy)
+    return one
+
+
+def link(first: Judged, second: Judged) -> float | None:
+    """Make neighbours of two windows that touch and were busy; return how far the batch moved, as |log|."""
+    if first.raw.end != second.raw.start or not first.usable or not second.usable:
+        return None
+    first.after, second.before = second, first
+    return abs(_change(first, second))
+
+
+def conclude(one: Judged, limit: float, schedule: Schedule | None = None) -> Verdict:
+    """Return the state of a window and its reason, its neighbours being known.
+
+    Args:
+        one: a window that was looked at and linked to the one before and the one after.
+        limit: log-change of the batch that is not usual any more, by :func:`jump_limit`.
+        schedule: as in :func:`judge`.
+    """
+    if one.state is not WindowState.GOOD:
+        return one.state, one.reason
+    reason = _moved(one, limit) or _edge_of_load(one) or _draft_len_changed(one, schedule)
+    verdict = (WindowState.TRANSITION, reason) if reason else _out_of_pace(one.raw)
+    return verdict or (WindowState.GOOD, "")
 
 
 def pure_draft_len(window: RawWindow, *, optional: bool = False) -> int | None:
@@ -110,11 +134,6 @@ def pure_draft_len(window: RawWindow, *, optional: bool = False) -> int | None:
     if draft_len - tokens / drafts > SHORT_DRAFT_TOKENS or draft_len < 1 or any(late) or silent:
         return MIX
     return draft_len
-
-
-def _usable(one: Judged) -> bool:
-    """Tell whether a window may serve as a neighbour."""
-    return one.state is WindowState.GOOD and bool(one.raw.occupancy)
 
 
 def _alone(window: RawWindow) -> Verdict | None:
@@ -207,27 +226,33 @@ def _unlikely_tokens(window: RawWindow) -> str:
     return ""
 
 
-def _moves(judged: Sequence[Judged]) -> dict[int, str]:
-    """Find the windows in which the batch moved, by comparing neighbours."""
-    changes = {
-        i: math.log((one.raw.occupancy or 1.0) / (one.before.raw.occupancy or 1.0))
-        for i, one in enumerate(judged)
-        if one.before is not None
-    }
-    limit = _jump_limit([abs(change) for change in changes.values()])
-    moved: dict[int, str] = {}
-    for i, change in changes.items():
-        if abs(change) <= limit:
-            continue
-        low, high = judged[i - 1].raw.occupancy, judged[i].raw.occupancy
-        reason = f"load changed: {low:.1f} to {high:.1f} requests per step"
-        for side in _sides(judged[i].raw.running[0], low or 1.0, change):
-            moved[i + side] = reason
-    return moved
+def _change(first: Judged, second: Judged) -> float:
+    """Return the log-change of the batch from one neighbour to the next."""
+    return math.log((second.raw.occupancy or 1.0) / (first.raw.occupancy or 1.0))
 
 
-def _jump_limit(changes: list[float]) -> float:
-    """Return the log-change of the batch that is no longer usual for this engine."""
+def _moved(one: Judged, limit: float) -> str:
+    """Say that the batch moved inside a window, by comparing it with its neighbours."""
+    if one.after is not None and (reason := _jump(one, one.after, limit, -1)):
+        return reason
+    return _jump(one.before, one, limit, 0) if one.before is not None else ""
+
+
+def _jump(first: Judged, second: Judged, limit: float, side: int) -> str:
+    """Say that the batch jumped from one neighbour to the next on this side of the scrape between them."""
+    change = _change(first, second)
+    low, high = first.raw.occupancy or 1.0, second.raw.occupancy or 1.0
+    if abs(change) <= limit or side not in _sides(second.raw.running[0], low, change):
+        return ""
+    return f"load changed: {low:.1f} to {high:.1f} requests per step"
+
+
+def jump_limit(changes: Sequence[float]) -> float:
+    """Return the log-change of the batch that is no longer usual for this engine.
+
+    Args:
+        changes: |log-change| from neighbour to neighbour.
+    """
     if len(changes) < ENOUGH_CHANGES:
         return JUMP_FLOOR
     quartile = sorted(changes)[len(changes) // 4]
@@ -242,12 +267,12 @@ def _sides(gauge: float | None, occupancy: float, change: float) -> tuple[int, .
     return (0,) if done < LOW_SIDE else (-1,) if done > HIGH_SIDE else (-1, 0)
 
 
-def _edge_of_load(judged: Sequence[Judged], i: int) -> str:
+def _edge_of_load(one: Judged) -> str:
     """Find windows in which the load began or ended."""
-    first, last = judged[i].raw.running
-    if judged[i].before is None and first == 0:
+    first, last = one.raw.running
+    if one.before is None and first == 0:
         return "load began inside the window"
-    if judged[i].after is None and last == 0:
+    if one.after is None and last == 0:
         return "load ended inside the window"
     return ""
 

@@ -51,6 +51,12 @@ class Held:
     nothing: tuple[Contradiction, ...] = ()
     """Windows that drafted nothing."""
 
+    def with_one(self, against: Contradiction) -> Held:
+        """Return this with one more window."""
+        if against.drafted:
+            return Held((*self.other, against), self.nothing)
+        return Held(self.other, (*self.nothing, against))
+
     @property
     def refuted(self) -> bool:
         """Tell whether enough windows of one kind contradict the table to trust it nowhere."""
@@ -83,26 +89,29 @@ def hold_against(judged: Sequence[Judged], schedule: Schedule, *, optional: bool
     Fewer tokens than the shortest row asks for contradict it only if no draft got as far as its end: a
     grammar cuts drafts short, and an ``optional`` drafter proposes what it finds, nothing included.
     """
-    other: list[Contradiction] = []
-    nothing: list[Contradiction] = []
+    held = Held()
     for index, one in enumerate(judged):
-        counts = one.raw.counts
-        if one.state is not WindowState.GOOD or counts.drafts is None or counts.draft_tokens is None:
-            continue
-        expected = tuple(sorted(visited_draft_lens(one.raw, schedule)))
-        if not counts.drafts:
-            if expected[0] > 0 and not optional:
-                nothing.append(Contradiction(index, 0.0, expected))
-            continue
-        drafted = counts.draft_tokens / counts.drafts
-        shortest = max(1, expected[0])
-        enough = (
-            drafted >= shortest - FEW_STEPS or optional or any(counts.accepted_by_position[shortest - 1 :])
-        )
-        within = enough and drafted <= expected[-1] + FEW_STEPS
-        if not within or not _possible(one, schedule):
-            other.append(Contradiction(index, drafted, expected))
-    return Held(tuple(other), tuple(nothing))
+        against = contradiction(index, one, schedule, optional=optional)
+        if against is not None:
+            held = held.with_one(against)
+    return held
+
+
+def contradiction(
+    index: int, one: Judged, schedule: Schedule, *, optional: bool = False
+) -> Contradiction | None:
+    """Return how one window contradicts a table, ``None`` if it does not or is not good."""
+    counts = one.raw.counts
+    if one.state is not WindowState.GOOD or counts.drafts is None or counts.draft_tokens is None:
+        return None
+    expected = tuple(sorted(visited_draft_lens(one.raw, schedule)))
+    if not counts.drafts:
+        return Contradiction(index, 0.0, expected) if expected[0] > 0 and not optional else None
+    drafted = counts.draft_tokens / counts.drafts
+    shortest = max(1, expected[0])
+    enough = drafted >= shortest - FEW_STEPS or optional or any(counts.accepted_by_position[shortest - 1 :])
+    within = enough and drafted <= expected[-1] + FEW_STEPS
+    return None if within and _possible(one, schedule) else Contradiction(index, drafted, expected)
 
 
 def describe(held: Held) -> tuple[str, str, dict[str, object]] | None:

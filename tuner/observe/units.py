@@ -9,12 +9,13 @@ Both are told from the data of all windows of one engine together, never from a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from array import array
+from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from tuner.observe.evidence import RawWindow
 
@@ -54,58 +55,100 @@ class StepUnits:
     steps_look_inflated_by: float = 1.0
     """The same where the gauges are not told or too restless to prove it: nothing is set right."""
 
+    @property
+    def as_counted(self) -> bool:
+        """Tell whether counts mean what they say, so that nothing is to be rewritten."""
+        return self.latency == "output" and self.steps_inflated_by <= 1.0
 
-def detect_units(windows: Sequence[RawWindow], *, single_process: bool = False) -> StepUnits:
+
+ONE_PROCESS: dict[LatencyUnit, StepUnits] = {
+    "output": StepUnits("output"),
+    "token": StepUnits("token"),
+    "unknown": StepUnits("unknown"),
+}
+
+
+def detect_units(windows: Iterable[RawWindow], *, single_process: bool = False) -> StepUnits:
     """Tell the units of one group from all of its windows.
-
-    With E tokens emitted after the first ones, A of them accepted drafts and C latency events, a
-    build with one event per output has C = E - A, one with an event per token C = E.
 
     Args:
         windows: all windows of one engine.
         single_process: the server told a start or creation time, which it does not while several of
             its processes share the metrics; then no step can be counted twice.
     """
-    accepted = events = later = 0.0
+    evidence = UnitEvidence()
     for window in windows:
-        counts = window.counts
-        if None in (counts.accepted, counts.emitted, counts.first_tokens, counts.request_steps):
-            continue
-        accepted += counts.accepted or 0.0
-        events += counts.request_steps or 0.0
-        later += (counts.emitted or 0.0) - (counts.first_tokens or 0.0)
-    unit: LatencyUnit = "output"
-    if accepted >= ENOUGH_ACCEPTED and later > 0:
-        share = (later - events) / accepted
-        unit = "output" if share > 1 - SURE else "token" if share < SURE else "unknown"
-    if single_process or unit != "output":
-        return StepUnits(unit)
-    pace, proven = _inflation(windows)
-    return StepUnits(unit, pace if proven else 1.0, 1.0 if proven else pace)
+        evidence.add(window)
+    return evidence.units(single_process=single_process)
 
 
-def _inflation(windows: Sequence[RawWindow]) -> tuple[float, bool]:
-    """Return how often a step seems to have been counted, 1 if once, and whether the gauges prove it.
+@dataclass(slots=True)
+class UnitEvidence:
+    """What windows say about the units of one engine, added up window by window.
 
-    With steps counted n times, wall time per step reads 1/n of what requests waited. So it does in
-    bursts, by 1 plus the squared variation of the batch within a window at most (step time grows no
-    faster than the batch). The running gauge counts nothing twice and tells the two apart: its mean is
-    seconds waited per wall second either way, but at the ends of windows it scatters as the batch does.
+    With E tokens emitted after the first ones, A of them accepted drafts and C latency events, a
+    build with one event per output has C = E - A, one with an event per token C = E.
     """
-    paces, near, variation = [], [], []
-    for window in windows:
+
+    most: int | None = None
+    """Windows after which what was seen before weighs half; ``None`` remembers all."""
+    seen: int = 0
+    accepted: float = 0.0
+    events: float = 0.0
+    later: float = 0.0
+    paces: array[float] = field(default_factory=lambda: array("d"))
+    near: array[float] = field(default_factory=lambda: array("d"))
+    variation: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, window: RawWindow) -> None:
+        """Take one more window, as it was counted."""
         counts = window.counts
+        if None not in (counts.accepted, counts.emitted, counts.first_tokens, counts.request_steps):
+            self.accepted += counts.accepted or 0.0
+            self.events += counts.request_steps or 0.0
+            self.later += (counts.emitted or 0.0) - (counts.first_tokens or 0.0)
         if counts.steps and counts.request_steps and counts.request_step_seconds and window.seconds > 0:
-            paces.append(counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds)
-            if _gauges_agree(window) or paces[-1] < CLEARLY_INFLATED:
-                near.append(paces[-1])
-            variation += _squared_distances(window)
-    if len(near) >= ENOUGH_WINDOWS and (clear := median(near)) > CLEARLY_INFLATED:
-        return clear, True
-    if len(paces) < ENOUGH_WINDOWS or (pace := median(paces)) <= INFLATED:
-        return 1.0, False
-    told = len(variation) >= 2 * ENOUGH_WINDOWS
-    return pace, told and quantiles(variation)[-1] < STEADY_SHARE * (pace - 1.0)
+            pace = counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds
+            self.paces.append(pace)
+            if _gauges_agree(window) or pace < CLEARLY_INFLATED:
+                self.near.append(pace)
+            self.variation.extend(_squared_distances(window))
+        self.seen += 1
+        if self.most is not None and self.seen >= self.most:
+            self._halve(self.most // 2)
+
+    def _halve(self, keep: int) -> None:
+        """Let the older half go."""
+        self.seen = keep
+        self.accepted, self.events, self.later = self.accepted / 2, self.events / 2, self.later / 2
+        self.paces, self.near = self.paces[-keep:], self.near[-keep:]
+        self.variation = self.variation[-2 * keep :]
+
+    def units(self, *, single_process: bool) -> StepUnits:
+        """Return what the step counters of this engine mean."""
+        unit: LatencyUnit = "output"
+        if self.accepted >= ENOUGH_ACCEPTED and self.later > 0:
+            share = (self.later - self.events) / self.accepted
+            unit = "output" if share > 1 - SURE else "token" if share < SURE else "unknown"
+        if single_process or unit != "output":
+            return ONE_PROCESS[unit]
+        pace, proven = self._inflation()
+        return StepUnits(unit, pace if proven else 1.0, 1.0 if proven else pace)
+
+    def _inflation(self) -> tuple[float, bool]:
+        """Return how often a step seems to have been counted, 1 if once, and whether the gauges prove it.
+
+        With steps counted n times, wall time per step reads 1/n of what requests waited. So it does in
+        bursts, by 1 plus the squared variation of the batch within a window at most (step time grows no
+        faster than the batch). The running gauge counts nothing twice and tells the two apart: its mean is
+        seconds waited per wall second either way, but at the ends of windows it scatters as the batch does.
+        """
+        if len(self.near) >= ENOUGH_WINDOWS and (clear := median(self.near)) > CLEARLY_INFLATED:
+            return clear, True
+        if len(self.paces) < ENOUGH_WINDOWS or (pace := median(self.paces)) <= INFLATED:
+            return 1.0, False
+        told = len(self.variation) >= 2 * ENOUGH_WINDOWS
+        return pace, told and quantiles(self.variation)[-1] < STEADY_SHARE * (pace - 1.0)
 
 
 def _squared_distances(window: RawWindow) -> list[float]:

@@ -12,17 +12,17 @@ from tuner.observe.draft_notices import drafts_are_cut, of_drafts
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine
 from tuner.observe.evidence import raw_windows
 from tuner.observe.notices import of_scrapes, of_strangers
-from tuner.observe.snapshots import build_groups
+from tuner.observe.snapshots import build_groups, label_of
 from tuner.observe.states import MIX, Judged, judge
 from tuner.observe.tables import hold_against, visited_draft_lens
 from tuner.observe.units import apply_units, detect_units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tuner.fleet import Finding, Schedule
     from tuner.observe.exposition import Scrape, TimedScrape
-    from tuner.observe.snapshots import Group
+    from tuner.observe.layouts import GroupKey
     from tuner.vocabulary import Vocabulary
 
 
@@ -85,11 +85,12 @@ def build_windows(
         if trusted is not schedule:
             judged = judge(raw, optional=optional)
         cut = trusted is not None and drafts_are_cut(judged, trusted)
-        subject = _subject(group, vocabulary, pool, engine)
+        subject = subject_of(group.key, vocabulary, pool, engine)
         restarts = accumulate(one.raw.interval.event == "restart" for one in judged)
         tables = [None if held is not None and i in held.windows else trusted for i in range(len(judged))]
+        ours = complete(known, subject["model"], group.kv_dtype)
         windows.extend(
-            replace(_window(one, group, subject, known, _draft_lens(one, table, cut=cut)), restarts=seen)
+            freeze_window(one, subject, ours, draft_lens_of(one, table, cut=cut), restarts=seen)
             for one, seen, table in zip(judged, restarts, tables, strict=True)
         )
         view = EngineView(group, judged, units, subject, vocabulary, known, schedule, held)
@@ -97,16 +98,26 @@ def build_windows(
     return WindowSet(tuple(windows), tuple(findings))
 
 
-def _subject(group: Group, vocabulary: Vocabulary, pool: str | None, engine: str) -> dict[str, str]:
+def subject_of(key: GroupKey, vocabulary: Vocabulary, pool: str | None, engine: str) -> dict[str, str]:
     """Name pool, engine and model of a group."""
-    model = group.label(vocabulary.model_label)
-    rank = group.label(vocabulary.rank_label)
+    model = label_of(key, vocabulary.model_label)
+    rank = label_of(key, vocabulary.rank_label)
     name = "/".join(part for part in (engine, rank) if part)
     return {"pool": pool or model or vocabulary.engine, "engine": name, "model": model}
 
 
-def _window(
-    one: Judged, group: Group, subject: dict[str, str], known: Fingerprint, draft_lens: frozenset[int] | None
+def complete(known: Fingerprint, model: str, kv_dtype: str) -> Fingerprint:
+    """Return a fingerprint with what the engine's own labels tell, where nobody said otherwise."""
+    return replace(known, model=known.model or model, kv_cache_dtype=known.kv_cache_dtype or kv_dtype)
+
+
+def freeze_window(
+    one: Judged,
+    subject: Mapping[str, str],
+    fingerprint: Fingerprint,
+    draft_lens: frozenset[int] | None,
+    *,
+    restarts: int,
 ) -> Window:
     """Freeze one judged window."""
     raw = one.raw
@@ -122,16 +133,13 @@ def _window(
         reason=one.reason,
         counts=raw.counts,
         gauges=gauges,
-        fingerprint=replace(
-            known,
-            model=known.model or subject["model"],
-            kv_cache_dtype=known.kv_cache_dtype or group.kv_dtype,
-        ),
+        fingerprint=fingerprint,
         draft_lens=draft_lens,
+        restarts=restarts,
     )
 
 
-def _draft_lens(one: Judged, schedule: Schedule | None, *, cut: bool) -> frozenset[int] | None:
+def draft_lens_of(one: Judged, schedule: Schedule | None, *, cut: bool) -> frozenset[int] | None:
     """Return the draft lengths above 0 that ran in a window, ``None`` where they are not known.
 
     It is what was asked for: drafts may have been shorter where a grammar cut them or nothing more was
