@@ -7,19 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.fit.acceptance import AcceptanceFit, fit_acceptance
-from tuner.fit.restart import shifts_at_restarts
-from tuner.fit.step_time import StepTimeFit, fit_step_time, group_by_fingerprint
-from tuner.fleet import Finding, NotEnoughData, Schedule, Window, WindowState
+from tuner.fit.acceptance_routes import shrink_to_pool
+from tuner.fit.current import current_windows
+from tuner.fit.step_time import StepTimeFit, fit_step_time
+from tuner.fit.throughput import goodput_by_engine, goodput_efficiency, recent_windows
+from tuner.fleet import POOLED_ROUTE, Estimate, Finding, NotEnoughData, Schedule, Window, WindowState
 from tuner.plan.from_fits import table_from_fits
 from tuner.plan.options import PlanOptions
 from tuner.plan.planner import Plan, plan
+from tuner.plan.speedup import predicted_speedup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tuner.fit.crossover import Crossover
-    from tuner.fleet import Fingerprint
+    from tuner.fit.current import Current
     from tuner.plan.goodput import GoodputTable
+
+STALE_SECONDS = 900.0
+"""Age of the last good window from which a pool's evidence is called stale: 15 cycles of a minute, longer
+than a restarted engine takes to load its weights."""
+
+NO_WINDOWS = NotEnoughData("no window was looked at", 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,8 @@ class Evidence:
 
     windows: tuple[Window, ...]
     findings: tuple[Finding, ...] = ()
+    latest: tuple[Window, ...] = ()
+    """The newest window of each engine, where ``windows`` is a thinned memory that may miss it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,19 @@ class State:
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
     default: PoolSettings = field(default_factory=PoolSettings)
     """For pools that have no settings of their own."""
+    active: Mapping[str, Schedule] = field(default_factory=dict)
+    """Pool -> schedule that runs, or was proposed last: another one must beat it by the dead band. Outvotes
+    ``options.active`` of the settings."""
+    stale_after: float = STALE_SECONDS
+    """Seconds without a good window after which a pool's evidence is called stale."""
+
+    def settings_of(self, pool: str) -> PoolSettings:
+        """Return the settings of a pool, with the schedule that is active there."""
+        settings = self.pools.get(pool, self.default)
+        active = self.active.get(pool)
+        if active is None:
+            return settings
+        return replace(settings, options=replace(settings.options, active=active))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +82,22 @@ class PoolDecision:
 
     pool: str
     windows: tuple[Window, ...]
+    """Pooled windows; those of routes are left out."""
     acceptance: AcceptanceFit | NotEnoughData
     step_time: StepTimeFit | NotEnoughData
     plan: Plan | NotEnoughData
     table: GoodputTable | None
     findings: tuple[Finding, ...]
+    routes: Mapping[str, AcceptanceFit | NotEnoughData] = field(default_factory=dict)
+    """Route -> its acceptance, leaning on the pool's where its own evidence is thin."""
+    speedup: Estimate | NotEnoughData = NO_WINDOWS
+    """Times as fast as without speculation, at the batch sizes of the last 10 minutes, under the active
+    schedule, else under the planned one."""
+    route_speedups: Mapping[str, Estimate | NotEnoughData] = field(default_factory=dict)
+    goodput: Mapping[str, float] = field(default_factory=dict)
+    """Engine -> tokens per second in its newest window; engines without a fresh one are missing."""
+    efficiency: float | NotEnoughData = NO_WINDOWS
+    """Tokens emitted per token verified over the last 10 minutes."""
 
     @property
     def crossover(self) -> Crossover | NotEnoughData:
@@ -73,6 +108,17 @@ class PoolDecision:
     def schedule(self) -> Schedule | NotEnoughData:
         """The schedule, or why there is none."""
         return self.plan.schedule if isinstance(self.plan, Plan) else self.plan
+
+    @property
+    def accepted_lengths(self) -> dict[tuple[str, int], tuple[float, ...]]:
+        """(route, draft length) -> verify steps by accepted count, of the evidence of this cycle."""
+        fits = {POOLED_ROUTE: self.acceptance, **self.routes}
+        return {
+            (route, length): histogram
+            for route, fit in fits.items()
+            if isinstance(fit, AcceptanceFit)
+            for length, histogram in fit.accepted_lengths.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,47 +137,130 @@ def run_once(evidence: Evidence, state: State, now: float) -> Decision:
 
     Args:
         evidence: all windows that are remembered, in any order.
-        state: settings by pool.
+        state: settings and active schedules by pool.
         now: unix seconds; windows that end later are not looked at.
     """
-    by_pool: dict[str, list[Window]] = {}
-    for window in evidence.windows:
-        if window.end <= now:
-            by_pool.setdefault(window.pool, []).append(window)
+    by_pool = _by_pool(evidence.windows, now)
+    latest = _by_pool(evidence.latest, now)
     noticed: dict[str, list[Finding]] = {}
     for finding in evidence.findings:
         noticed.setdefault(finding.subject.get("pool", ""), []).append(finding)
-    decisions = tuple(
-        _decide(pool, windows, state.pools.get(pool, state.default), noticed.get(pool, []))
-        for pool, windows in sorted(by_pool.items())
-    )
+    decisions = []
+    for pool, windows in sorted(by_pool.items()):
+        decided = _decide(pool, windows, state.settings_of(pool), noticed.get(pool, []))
+        newest = latest.get(pool) or _newest(decided.windows)
+        stale = _stale(pool, [*decided.windows, *newest], state.stale_after, now)
+        decided = replace(
+            decided, goodput=goodput_by_engine(newest, now), findings=(*decided.findings, *stale)
+        )
+        decisions.append(decided)
     elsewhere = tuple(f for pool, found in noticed.items() if pool not in by_pool for f in found)
-    return Decision(now, decisions, elsewhere)
+    return Decision(now, tuple(decisions), elsewhere)
+
+
+def _by_pool(windows: Sequence[Window], now: float) -> dict[str, list[Window]]:
+    by_pool: dict[str, list[Window]] = {}
+    for window in windows:
+        if window.end <= now:
+            by_pool.setdefault(window.pool, []).append(window)
+    return by_pool
+
+
+def _newest(windows: Sequence[Window]) -> list[Window]:
+    """Return the newest window of each engine."""
+    newest: dict[str, Window] = {}
+    for window in windows:
+        if window.engine not in newest or window.end > newest[window.engine].end:
+            newest[window.engine] = window
+    return list(newest.values())
 
 
 def _decide(
     pool: str, windows: Sequence[Window], settings: PoolSettings, noticed: Sequence[Finding]
 ) -> PoolDecision:
     """Fit one pool's current fingerprint and plan from the fits."""
-    current, changed = _current(pool, windows)
+    pooled = [window for window in windows if window.route == POOLED_ROUTE] or windows
+    current = current_windows(pool, pooled)
     acceptance = fit_acceptance(
-        current, pool=pool, method=settings.method, half_life_seconds=settings.half_life_seconds
+        current.windows, pool=pool, method=settings.method, half_life_seconds=settings.half_life_seconds
     )
-    step_time = fit_step_time(current, prior_crossover=settings.prior_crossover)
-    findings = [*noticed, *changed]
+    step_time = fit_step_time(current.windows, prior_crossover=settings.prior_crossover)
+    findings = [*noticed, *current.findings]
     for fit in (acceptance, step_time):
         findings += () if isinstance(fit, NotEnoughData) else fit.findings
-    table = _table(acceptance, step_time, current, settings.options)
+    table = _table(acceptance, step_time, current.windows, settings.options)
     planned = table if isinstance(table, NotEnoughData) else plan(table, settings.options)
     findings += () if isinstance(planned, NotEnoughData) else planned.findings
+    routes = _fit_routes(pool, windows, current, settings, acceptance)
+    load = recent_windows(current.windows)
+    runs = settings.options.active or (planned.schedule if isinstance(planned, Plan) else planned)
+    speedups = {
+        route: predicted_speedup(fit, step_time, table, load, runs)
+        for route, fit in {POOLED_ROUTE: acceptance, **routes}.items()
+    }
     return PoolDecision(
         pool,
-        tuple(windows),
+        tuple(pooled),
         acceptance,
         step_time,
         planned,
         None if isinstance(table, NotEnoughData) else table,
         tuple(replace(finding, subject={"pool": pool, **finding.subject}) for finding in findings),
+        routes=routes,
+        speedup=speedups.pop(POOLED_ROUTE),
+        route_speedups=speedups,
+        efficiency=goodput_efficiency(load),
+    )
+
+
+def _fit_routes(
+    pool: str,
+    windows: Sequence[Window],
+    current: Current,
+    settings: PoolSettings,
+    pooled: AcceptanceFit | NotEnoughData,
+) -> dict[str, AcceptanceFit | NotEnoughData]:
+    """Fit the acceptance of each route, drawn to the pool's where its own evidence is thin."""
+    by_route: dict[str, list[Window]] = {}
+    for window in windows:
+        if window.route != POOLED_ROUTE and current.holds(window):
+            by_route.setdefault(window.route, []).append(window)
+    routes: dict[str, AcceptanceFit | NotEnoughData] = {}
+    for route, own in sorted(by_route.items()):
+        fit = fit_acceptance(
+            own,
+            pool=pool,
+            route=route,
+            method=settings.method,
+            half_life_seconds=settings.half_life_seconds,
+            pool_dispersion=pooled.dispersion if isinstance(pooled, AcceptanceFit) else None,
+        )
+        if isinstance(fit, AcceptanceFit) and isinstance(pooled, AcceptanceFit):
+            fit = shrink_to_pool(fit, pooled)
+        routes[route] = fit
+    return routes
+
+
+def _stale(pool: str, windows: Sequence[Window], after: float, now: float) -> tuple[Finding, ...]:
+    """Return a finding where a pool had no good window for too long: its fits rest on old evidence."""
+    good = max((window.end for window in windows if window.state is WindowState.GOOD), default=None)
+    if good is None or now - good <= after:
+        return ()
+    since = Counter(
+        f"{window.state.value}: {window.reason}"
+        for window in windows
+        if window.end > good and window.state is not WindowState.GOOD
+    )
+    why = since.most_common(1)[0][0] if since else "no window at all"
+    return (
+        Finding(
+            code="evidence_stale",
+            severity="warning",
+            message=f"no window that can be fitted for {(now - good) / 60:.0f} minutes ({why}): fits and "
+            "schedule are of before and stay as they are",
+            subject={"pool": pool},
+            evidence={"last_good": good, "since": dict(since)},
+        ),
     )
 
 
@@ -152,66 +281,6 @@ def _table(
             "hold what runs, and run each draft length at every batch size for a few minutes"
         )
     return table_from_fits(acceptance, step_time, windows, options)
-
-
-def _current(pool: str, windows: Sequence[Window]) -> tuple[list[Window], list[Finding]]:
-    """Return the windows of the fingerprint that ran last, with a finding where there were others."""
-    groups = group_by_fingerprint(windows)
-
-    def recency(fingerprint: Fingerprint) -> tuple[float, int]:
-        group = groups[fingerprint]
-        return max(window.end for window in group), len(group)
-
-    newest = max(groups, key=recency)
-    if len(groups) == 1:
-        return _since_shift(pool, groups[newest])
-    finding = _several_fingerprints(pool, groups, newest)
-    kept, shifted = _since_shift(pool, groups[newest])
-    return kept, [finding, *shifted]
-
-
-def _several_fingerprints(
-    pool: str, groups: Mapping[Fingerprint, list[Window]], newest: Fingerprint
-) -> Finding:
-    """Say whose windows are left out, and whether they are of the past or of a neighbour that still runs."""
-    others = [window for fingerprint, group in groups.items() if fingerprint != newest for window in group]
-    began = min(window.start for window in groups[newest])
-    beside = max(window.end for window in others) > began
-    text = (
-        "set-ups of the engine run at the same time in one pool: only the windows of the latest are "
-        "fitted, {left_out} of others are left out. Give each its own pool."
-        if beside
-        else "set-ups of the engine are in the evidence: {left_out} windows of earlier ones are left out, "
-        "costs and acceptance are fitted afresh from the latest."
-    )
-    return Finding(
-        code="fingerprints_mixed" if beside else "fingerprint_changed",
-        severity="warning" if beside else "info",
-        message=f"{len(groups)} {text.format(left_out=len(others))}",
-        subject={"pool": pool},
-        evidence={"current": newest.as_dict(), "windows_left_out": len(others)},
-    )
-
-
-def _since_shift(pool: str, windows: list[Window]) -> tuple[list[Window], list[Finding]]:
-    """Leave out what engines showed before a restart from which they came back as others."""
-    findings: list[Finding] = []
-    kept = windows
-    for shift in shifts_at_restarts(windows):
-        last = max(window.restarts for window in windows if window.engine == shift.engine)
-        kept = [w for w in kept if w.engine != shift.engine or w.restarts == last]
-        findings.append(
-            Finding(
-                code="config_maybe_changed",
-                severity="info",
-                message=f"{shift.quantity} moved by {shift.relative:+.1%} at a restart of engine "
-                f"{shift.engine} though its metrics name the same set-up: what was seen before is left "
-                "out. If nothing was changed, look at the machine.",
-                subject={"pool": pool, "engine": shift.engine},
-                evidence={"at": shift.at, "before": shift.before, "after": shift.after},
-            )
-        )
-    return kept, findings
 
 
 def count_states(windows: Sequence[Window]) -> dict[str, Any]:

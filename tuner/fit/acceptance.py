@@ -72,7 +72,8 @@ class AcceptanceFit:
     blocks: int
     """Independent clusters behind the best measured position."""
     accepted_lengths: Mapping[int, tuple[float, ...]]
-    """Draft length K -> verify steps by accepted count ``(n0, ..., nK)``, from windows that ran K alone."""
+    """Draft length K -> verify steps by accepted count ``(n0, ..., nK)``, from windows that ran K alone or
+    tell joint counts; weighted where windows stand for others."""
     emitted: Mapping[int, EmittedAt]
     """Draft length -> emitted tokens per request step as measured."""
     trimmed: float
@@ -258,7 +259,9 @@ def fit_acceptance(
         findings.append(_looks_optional(table, pool))
     if fitted.selection is not None and not optional:
         findings.append(_confounded(fitted.selection, positions, pool, route))
-    lengths = sorted({int(length) for length in table.draft_len if length > 0})
+    joint = np.array([bool(window.counts.joint) for window in table.windows])
+    told = {drafted for window in table.windows for drafted, _ in window.counts.joint}
+    lengths = sorted({length for length in {*table.draft_len.tolist(), *told} if length > 0})
     return AcceptanceFit(
         pool=pool,
         route=route,
@@ -269,7 +272,7 @@ def fit_acceptance(
         accepted_lengths={
             length: tuple(float(x) for x in histogram)
             for length in lengths
-            if (histogram := length_histogram(table, table.draft_len == length, length)).sum() > 0
+            if (histogram := length_histogram(table, (table.draft_len == length) | joint, length)).sum() > 0
         },
         emitted=measure_emitted(table, forgetting, fitted.prior_dispersion, per_request_step=optional),
         trimmed=trimmed_share(table) or 0.0,
@@ -282,11 +285,12 @@ def fit_acceptance(
 
 
 def _forgetting(table: ExposureTable, half_life_seconds: float | None) -> FloatArray:
+    """Return what each window (n,) counts for: less with age, more where it stands for others left out."""
     ends = np.array([window.end for window in table.windows])
+    weights: FloatArray = np.array([window.weight for window in table.windows])
     if half_life_seconds is None:
-        return np.ones_like(ends)
-    weights: FloatArray = np.exp2((ends - ends.max()) / half_life_seconds)
-    return weights
+        return weights
+    return np.asarray(weights * np.exp2((ends - ends.max()) / half_life_seconds))
 
 
 def _without_rate(position: PositionFit) -> PositionFit:

@@ -48,8 +48,8 @@ def trimmed_share(table: ExposureTable) -> float | None:
         told = _emitted_after_first(counts)
         if told is None or counts.request_steps is None or counts.accepted is None:
             continue
-        lost += counts.request_steps + counts.accepted - told
-        accepted += counts.accepted
+        lost += window.weight * (counts.request_steps + counts.accepted - told)
+        accepted += window.weight * counts.accepted
     if accepted <= 0 or not PLAUSIBLE_TRIM[0] < lost / accepted < PLAUSIBLE_TRIM[1]:
         return None
     return lost / accepted
@@ -146,15 +146,30 @@ def length_histogram(table: ExposureTable, rows: np.ndarray, length: int) -> Flo
     """Verify steps (length + 1,) by accepted count over the windows ``rows`` (n,), all at ``length``."""
     histogram = np.zeros(length + 1)
     for row in np.flatnonzero(rows):
-        counts = table.windows[row].counts
-        if counts.joint:
-            for (drafted, taken), count in counts.joint.items():
-                if drafted == length:
-                    histogram[taken] += count
-        elif len(counts.accepted_by_position) >= length:
-            reached = np.array([float(table.drafts[row]), *counts.accepted_by_position[:length], 0.0])
-            histogram += reached[:-1] - reached[1:]
+        window = table.windows[row]
+        own = histogram_of(window.counts, length)
+        if own is not None:
+            histogram += window.weight * own
     return histogram
+
+
+def histogram_of(counts: Counts, length: int) -> FloatArray | None:
+    """Return verify steps (length + 1,) by accepted count, ``None`` where the counts do not tell them.
+
+    Args:
+        counts: with joint counts, or of a window at ``length`` alone.
+        length: draft length.
+    """
+    if counts.joint:
+        histogram = np.zeros(length + 1)
+        for (drafted, taken), count in counts.joint.items():
+            if drafted == length:
+                histogram[taken] += count
+        return histogram
+    if counts.drafts is None or len(counts.accepted_by_position) < length:
+        return None
+    reached = np.array([counts.drafts, *counts.accepted_by_position[:length], 0.0])
+    return np.asarray(reached[:-1] - reached[1:])
 
 
 def _emitted_after_first(counts: Counts) -> float | None:

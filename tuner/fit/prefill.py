@@ -30,15 +30,13 @@ that their number hardly varies: the spread of 30 is 18 %, and the excess falls 
 
 def prompt_length(windows: Sequence[Window]) -> float:
     """Return computed prompt tokens per request over the good windows, 0 where that is not told."""
-    told = [
-        window.counts
-        for window in windows
-        if window.state is WindowState.GOOD
-        and window.counts.prompt_tokens is not None
-        and window.counts.first_tokens
-    ]
-    requests = sum(counts.first_tokens or 0.0 for counts in told)
-    return sum(counts.prompt_tokens or 0.0 for counts in told) / requests if requests else 0.0
+    prompt = requests = 0.0
+    for window in windows:
+        counts = window.counts
+        if window.state is WindowState.GOOD and counts.prompt_tokens is not None and counts.first_tokens:
+            requests += window.weight * counts.first_tokens
+            prompt += window.weight * counts.prompt_tokens
+    return prompt / requests if requests else 0.0
 
 
 def burst_excess(

@@ -162,8 +162,8 @@ def _prompt_tokens_per_output_token(windows: Sequence[Window]) -> float:
     for window in windows:
         counts = window.counts
         if window.state is WindowState.GOOD and counts.prompt_tokens is not None and counts.emitted:
-            prompt += counts.prompt_tokens
-            emitted += counts.emitted
+            prompt += window.weight * counts.prompt_tokens
+            emitted += window.weight * counts.emitted
     return prompt / emitted if emitted else 0.0
 
 

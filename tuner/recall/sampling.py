@@ -29,9 +29,12 @@ BLOCK_SECONDS = 300.0
 is taken as independent; 20 windows of 15 s, so that 4000 windows are 200 blocks and the variance between them
 is known to 10 %. The fits join neighbouring blocks where requests are longer."""
 
+RARE_WINDOWS = 40
+"""Windows that each cell keeps, however rare it is: two blocks of 15 s windows, four cells of the step-time fit.
+A cell of one window in ten thousand would have none of 4000 otherwise."""
+
 RARE_SHARE = 0.25
-"""Part of a budget that is kept for cells, equal parts each: 1000 of 4000 windows. A cell of one window in
-ten thousand is then held by up to 30 windows where its fair share would be none."""
+"""Most of a budget that is kept for cells that way; they share it alike where that is less."""
 
 MAX_CELLS = 32
 """Cells that have such a part: 31 of 1000 windows each, more than one block. Engines show 5 draft lengths at
@@ -169,8 +172,9 @@ class Stream:
         sizes.sort(key=itemgetter(0))
         seen = {cell for _, cell, _ in sizes} | set(self._ceilings.by_cell)
         ranked = sorted(seen, key=lambda cell: uniform(repr(cell)))
-        rare = int(RARE_SHARE * budget)
-        share = rare // max(min(len(ranked), MAX_CELLS), 1)
+        cells = max(min(len(ranked), MAX_CELLS), 1)
+        share = min(RARE_WINDOWS, int(RARE_SHARE * budget) // cells)
+        rare = cells * share
         by_cell = dict.fromkeys(ranked[:MAX_CELLS], math.inf) | dict.fromkeys(ranked[MAX_CELLS:], -math.inf)
         whole, total, filled = math.inf, 0, dict.fromkeys(ranked, 0)
         for key, cell, size in sizes:
