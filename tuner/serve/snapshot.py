@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tuner.serve.observed import Observed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -108,3 +110,9 @@ class Snapshot:
     """Windows dropped from a full buffer."""
     series_state: int = 0
     """Series that live observation holds state for."""
+    observed: Observed = field(default_factory=Observed)
+    """Accepted tokens per step and goodput, from :class:`tuner.serve.observed.Totals`."""
+    drift: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """(pool, engine) -> it runs another schedule than the active one; only engines that were read back."""
+    pushes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(pool, result) -> pushes of a schedule since the start."""
