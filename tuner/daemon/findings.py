@@ -1,0 +1,115 @@
+"""Findings that the daemon makes about itself, in the operator's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.daemon.notices import LASTING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tuner.config import Pool
+    from tuner.daemon.notices import Notices
+
+HANG_INTERVALS = 2.0
+"""Intervals without an end of a run after which a job is taken to hang: one run may take a whole interval
+and the next one too."""
+STALLED_SECONDS = 10.0
+"""Seconds between two looks of the main loop, which come each second, that are told as a pause of the
+process: stopped, swapped out, or starved of a processor."""
+
+
+def clock_stepped(notices: Notices, step: float) -> None:
+    """Say that the wall clock was set."""
+    direction = "on" if step > 0 else "back"
+    notices.note(
+        "clock_stepped",
+        "warning",
+        f"the host's clock was set {direction} by {abs(step):.0f} s: jobs go on by the time that passed, and "
+        "every engine is observed anew from here. Look at the time service of the host.",
+        evidence={"seconds": round(step, 3)},
+        lasting=LASTING,
+    )
+
+
+def stalled(notices: Notices, seconds: float) -> None:
+    """Say that the process did not run for a while."""
+    notices.note(
+        "process_stalled",
+        "warning",
+        f"the daemon did not run for {seconds:.0f} s; the next window of each engine is that much longer. "
+        "Look for a suspended host, a stopped process, or too little processor time.",
+        evidence={"seconds": round(seconds, 1)},
+        lasting=LASTING,
+    )
+
+
+def hung(notices: Notices, late: Mapping[str, float], jobs: Iterable[str]) -> None:
+    """Say which jobs hang, and take it back for those that do not."""
+    for job in jobs:
+        if job not in late:
+            notices.clear("job_hung", {"job": job})
+            continue
+        notices.note(
+            "job_hung",
+            "critical",
+            f"job {job} has not ended for {late[job]:.0f} s: systemd restarts the daemon if its watchdog is "
+            "on, else restart it; the last schedule stands.",
+            {"job": job},
+            {"seconds": round(late[job])},
+        )
+
+
+def failing(notices: Notices, errors: Mapping[str, str], jobs: Iterable[str]) -> None:
+    """Say which jobs failed the last time, and take it back for those that did not."""
+    for job in jobs:
+        if job not in errors:
+            notices.clear("job_failed", {"job": job})
+            continue
+        notices.note(
+            "job_failed",
+            "warning",
+            f"job {job} failed and is tried again at its next time: {errors[job]}",
+            {"job": job},
+        )
+
+
+def not_pushed(notices: Notices, pools: Iterable[Pool]) -> None:
+    """Say that this release pushes nothing, in pools that ask for it."""
+    for pool in pools:
+        subject = {"pool": pool.name}
+        if pool.mode != "auto":
+            notices.clear("push_not_supported", subject)
+            continue
+        notices.note(
+            "push_not_supported",
+            "warning",
+            f"pool {pool.name} asks for mode auto, and this release pushes no schedule: it is treated as "
+            "advise. Take the proposed schedule from the API and give it to the engines.",
+            subject,
+        )
+
+
+def reload_failed(notices: Notices, error: str) -> None:
+    """Say that settings were not taken."""
+    notices.note(
+        "config_reload_failed",
+        "warning",
+        f"the settings that were read anew have a fault, those from before stay in force: {error}",
+    )
+
+
+def reloaded(notices: Notices, restart: Iterable[str]) -> None:
+    """Take that back, and say which changes wait for a restart."""
+    notices.clear("config_reload_failed")
+    changed = sorted(restart)
+    if not changed:
+        notices.clear("restart_needed")
+        return
+    notices.note(
+        "restart_needed",
+        "warning",
+        f"{' and '.join(changed)} changed in the settings, which takes a restart: until then the old stays.",
+        evidence={"settings": changed},
+    )

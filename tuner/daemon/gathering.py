@@ -1,0 +1,214 @@
+"""One round of scrapes: engines asked directly and servers that hold their samples, at the same time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tuner.daemon.watching import error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tuner.daemon.notices import Notices
+    from tuner.daemon.ports import Answered, Scraper, Server
+    from tuner.daemon.watching import Watched
+    from tuner.fleet import Finding, Target, Window
+
+SERVER_SHARE = 0.8
+"""Part of a scrape interval after which a round goes on without a server that has not answered; what comes
+later is read in the next round."""
+FIRST_READ = 4.0
+"""Scrape intervals that are read from a server at first: the least that gives windows at once where a scrape
+is missing."""
+
+
+@dataclass(slots=True)
+class _Errand:
+    """A question to one server about one pool, in a thread of its own."""
+
+    pool: str
+    targets: tuple[Target, ...]
+    until: float
+    done: threading.Event = field(default_factory=threading.Event)
+    answer: Answered | None = None
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What came of one round."""
+
+    windows: list[Window] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    asked: int = 0
+    """Engines that were asked, or asked about."""
+    failed: int = 0
+
+
+class Gatherer:
+    """Asks and sorts; one round at a time."""
+
+    def __init__(
+        self,
+        scraper: Scraper,
+        servers: Mapping[str, Server],
+        notices: Notices,
+        *,
+        interval: float,
+        parallel: bool,
+    ) -> None:
+        """Take who is asked.
+
+        Args:
+            scraper: reads engines.
+            servers: metrics servers by name.
+            notices: where servers that are down are told of.
+            interval: seconds between two rounds.
+            parallel: ask servers in threads of their own; without, one after the other.
+        """
+        self._scraper = scraper
+        self._servers = servers
+        self._notices = notices
+        self._interval = interval
+        self._parallel = parallel
+        self._errands: dict[str, _Errand] = {}
+        self._read_until: dict[str, float] = {}
+        self._direct: dict[str, bool] = {}
+
+    def round(self, watched: Mapping[str, Watched], now: float) -> Gathered:
+        """Ask every engine of every pool once, or the server that scrapes it."""
+        out = Gathered()
+        direct: list[Target] = []
+        asked: list[_Errand] = []
+        for name, pool in watched.items():
+            by_server, others = self._split(pool)
+            self._change_source(pool, direct=not by_server)
+            direct += others
+            if by_server:
+                errand = self._send(name, pool, by_server, now)
+                asked += [] if errand is None else [errand]
+        if direct:
+            self._scrape(watched, direct, out)
+        for errand in asked:
+            if errand.done.wait(SERVER_SHARE * self._interval):
+                self._take(watched, errand, out)
+            else:
+                self._late(watched[errand.pool])
+        for pool in watched.values():
+            self._judge(pool)
+        return out
+
+    def forget(self, pools: Mapping[str, Watched]) -> None:
+        """Drop what is held for pools that are gone."""
+        for name in self._direct.keys() - pools.keys():
+            del self._direct[name]
+            self._errands.pop(name, None)
+            self._read_until.pop(name, None)
+
+    def _split(self, watched: Watched) -> tuple[tuple[Target, ...], list[Target]]:
+        """Return the engines that a server is asked about, and those that are scraped."""
+        way = watched.pool.engines.prometheus
+        if way is None or way.read == "direct":
+            return (), list(watched.targets)
+        server = self._servers[way.source]
+        if way.fallback and not server.up:
+            # The server itself is still asked by discovery, which notices when it is back.
+            return (), list(watched.targets)
+        origin = f"prometheus:{way.source}"
+        by_server = tuple(target for target in watched.targets if target.origin == origin)
+        return by_server, [target for target in watched.targets if target.origin != origin]
+
+    def _change_source(self, watched: Watched, *, direct: bool) -> None:
+        """Begin anew where samples come from another place: their times and labels are another's."""
+        name = watched.pool.name
+        if watched.targets and self._direct.setdefault(name, direct) is not direct:
+            self._direct[name] = direct
+            self._read_until.pop(name, None)
+            watched.begin_anew()
+
+    def _scrape(self, watched: Mapping[str, Watched], targets: Sequence[Target], out: Gathered) -> None:
+        round_ = self._scraper.round(targets, lambda target: watched[target.pool].wanted)
+        for answer in round_.scraped:
+            pool = watched[answer.target.pool]
+            pool.answered(answer.target, answer.scrape.time, answer.seconds, answer.error)
+            out.failed += bool(answer.error)
+            windows, findings = pool.take(answer.target, (answer.scrape,))
+            out.windows += windows
+            out.findings += findings
+        out.asked += len(targets)
+
+    def _send(self, name: str, watched: Watched, targets: tuple[Target, ...], now: float) -> _Errand | None:
+        """Ask a server about a pool, unless its last answer is still awaited."""
+        way = watched.pool.engines.prometheus
+        assert way is not None
+        pending = self._errands.get(name)
+        if pending is not None and not pending.done.is_set():
+            self._late(watched)
+            return None
+        errand = self._errands[name] = _Errand(name, targets, now)
+        server = self._servers[way.source]
+        since = self._read_until.get(name, now - FIRST_READ * self._interval)
+
+        def ask() -> None:
+            try:
+                errand.answer = server.scrapes(targets, way.selector, watched.wanted, since, now)
+            finally:
+                errand.done.set()
+
+        if self._parallel:
+            threading.Thread(target=ask, name=f"server-{way.source}", daemon=True).start()
+        else:
+            ask()
+        return errand
+
+    def _take(self, watched: Mapping[str, Watched], errand: _Errand, out: Gathered) -> None:
+        """Sort a server's answer."""
+        pool, answer = watched[errand.pool], errand.answer
+        way = pool.pool.engines.prometheus
+        assert way is not None
+        out.asked += len(errand.targets)
+        if answer is None or answer.error is not None:
+            why = "it raised an error" if answer is None else str(answer.error)
+            out.failed += len(errand.targets)
+            self._server_down(way.source, why)
+            return
+        self._notices.clear("source_down", {"source": way.source})
+        out.findings += answer.findings
+        self._read_until[errand.pool] = errand.until
+        for target in errand.targets:
+            scrapes = tuple(answer.scraped.get(target, ()))
+            if scrapes:
+                error = error_of(scrapes[-1])
+                pool.answered(target, scrapes[-1].time, 0.0, error)
+                windows, findings = pool.take(target, scrapes)
+                out.windows += windows
+                out.findings += findings
+
+    def _late(self, watched: Watched) -> None:
+        way = watched.pool.engines.prometheus
+        assert way is not None
+        self._server_down(way.source, f"no answer within {SERVER_SHARE * self._interval:g} s")
+
+    def _server_down(self, source: str, why: str) -> None:
+        self._notices.note(
+            "source_down",
+            "info",
+            f"metrics server {source} cannot be read: {why}. The last schedule stands; what was missed is "
+            "read when it is back.",
+            {"source": source},
+        )
+
+    def _judge(self, watched: Watched) -> None:
+        """Say which engines do not answer."""
+        subject = {"pool": watched.pool.name}
+        finding = watched.unreachable()
+        if finding is None:
+            self._notices.clear("engines_unreachable", subject)
+        else:
+            self._notices.add([finding], None)
+
+
+def servers_up(servers: Mapping[str, Server]) -> dict[str, bool]:
+    """Return which metrics servers answered last."""
+    return {name: server.up for name, server in servers.items()}

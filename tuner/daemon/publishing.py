@@ -1,0 +1,72 @@
+"""The snapshot that every request is answered from, made anew after each job."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tuner import __version__
+from tuner.daemon.watching import statuses_of
+from tuner.serve.snapshot import PoolStatus, Snapshot
+
+if TYPE_CHECKING:
+    from tuner.daemon.clock import SteadyClock
+    from tuner.daemon.service import Service
+
+
+class Published:
+    """Holds the newest snapshot; readers take it without waiting."""
+
+    def __init__(self, service: Service, clock: SteadyClock) -> None:
+        self._service = service
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._started = clock.now()
+        self.loaded_at = clock.now()
+        """When settings were last taken."""
+        self.reload_ok = True
+        """Whether the last attempt to read settings succeeded."""
+        self.snapshot = Snapshot(at=self._started, started_at=self._started, version=__version__)
+
+    def renew(self) -> None:
+        """Make a snapshot of what is known now."""
+        with self._lock:
+            self.snapshot = self._made()
+
+    def _made(self) -> Snapshot:
+        service, now = self._service, self._clock.now()
+        wiring, decider = service.wiring, service.decider
+        return Snapshot(
+            at=now,
+            started_at=self._started,
+            version=__version__,
+            leader=service.leader.sure,
+            fence=service.leader.fence or 0,
+            not_ready=service.not_ready(),
+            unhealthy=tuple(f"job {name} hangs" for name in service.late()),
+            config_loaded_at=self.loaded_at,
+            config_reload_ok=self.reload_ok,
+            pools=tuple(
+                PoolStatus(
+                    pool.name,
+                    pool.mode,
+                    pool.engine,
+                    len(wiring.watched[pool.name].targets) if pool.name in wiring.watched else 0,
+                    service.remembered.held(pool.name),
+                )
+                for pool in wiring.config.pools
+            ),
+            targets=statuses_of(wiring.watched),
+            sources_up=service.sources_up(),
+            windows_total=service.remembered.counted(),
+            decision=decider.decision,
+            findings=service.findings(),
+            schedules=decider.schedules,
+            stage_seconds=decider.stage_seconds,
+            jobs=service.book.statuses(),
+            buffered=service.writer.waiting,
+            dropped_total=service.writer.dropped,
+            series_state=sum(pool.series_state for pool in wiring.watched.values()),
+            observed=service.remembered.observed(now),
+            drift=service.drift(),
+        )

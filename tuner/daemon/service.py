@@ -1,0 +1,354 @@
+"""The daemon's work: one method for each job, and what they share. No threads and no clock of its own.
+
+Who calls the jobs is a driver's matter, so the same service runs in production and in virtual time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tuner._exceptions import FencedError, StoreError
+from tuner.daemon.book import JobBook
+from tuner.daemon.deciding import ACTIVE, Decider
+from tuner.daemon.findings import (
+    HANG_INTERVALS,
+    STALLED_SECONDS,
+    clock_stepped,
+    failing,
+    hung,
+    not_pushed,
+    stalled,
+)
+from tuner.daemon.gathering import servers_up
+from tuner.daemon.jobs import JOBS, LEASE_TTL, Cadence
+from tuner.daemon.notices import Notices
+from tuner.daemon.publishing import Published
+from tuner.daemon.remembering import Remembered
+from tuner.daemon.watching import statuses_of
+from tuner.daemon.wiring import wire
+from tuner.daemon.writing import Writer
+from tuner.observe.discovery import Roster, find_shared
+from tuner.observe.outcomes import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tuner.config import Config
+    from tuner.daemon.clock import SteadyClock
+    from tuner.daemon.leader import Leader
+    from tuner.daemon.logs import Logger
+    from tuner.daemon.wiring import Parts, Wiring
+    from tuner.fleet import Finding
+    from tuner.serve.snapshot import Snapshot
+
+WATCHED_JOBS = ("scrape", "cycle")
+"""Jobs whose ends are signs of life."""
+
+
+class Service:
+    """State and jobs. Each job may run beside every other, and none twice at the same time."""
+
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        clock: SteadyClock,
+        leader: Leader,
+        log: Logger,
+        *,
+        lease_ttl: float = LEASE_TTL,
+        threaded: bool = True,
+    ) -> None:
+        """Wire the parts; nothing is asked of the world yet.
+
+        Args:
+            config: settings without fault.
+            parts: makes what talks to the world.
+            clock: time for everything.
+            leader: decides whether this daemon works.
+            log: where events go.
+            lease_ttl: seconds of the lease, for the job that renews it.
+            threaded: ask servers and write in threads of their own; without, everything happens inside
+                the calls, in order.
+
+        Raises:
+            InputError: a part cannot be made of these settings.
+            UnsupportedError: a pool names an engine that is not supported.
+        """
+        self._parts = parts
+        self._clock = clock
+        self._log = log
+        self._lease_ttl = lease_ttl
+        self._threaded = threaded
+        self._reloading = threading.Lock()
+        self.leader = leader
+        self.notices = Notices(clock.monotonic)
+        self._observed = Notices(clock.monotonic)
+        self.book = JobBook([spec.name for spec in JOBS], clock.monotonic)
+        self.remembered = Remembered(config.cycle.max_windows, config.cycle.half_life)
+        self.decider = Decider(self.remembered, leader, self.notices, log, clock.monotonic)
+        self.writer = Writer(leader, self.notices, log)
+        self._wiring = wire(config, parts, self.notices, parallel=threaded)
+        self._shared: tuple[Finding, ...] = ()
+        self._led = False
+        self._ticked = clock.monotonic()
+        self._scraped = False
+        self.alive: Callable[[str], None] = lambda _: None
+        """Called with a line of status by the watch job while all goes well."""
+        self.ailing: Callable[[str], None] = lambda _: None
+        """The same while something hangs."""
+        self._published = Published(self, clock)
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self._wiring.config
+
+    @property
+    def cadence(self) -> Cadence:
+        """The intervals in force."""
+        return Cadence.of(self.config, self._lease_ttl)
+
+    @property
+    def wiring(self) -> Wiring:
+        """The parts in force."""
+        return self._wiring
+
+    @property
+    def functions(self) -> Mapping[str, Callable[[float], None]]:
+        """The job functions by name, as the table says."""
+        return {spec.name: getattr(self, spec.function) for spec in JOBS}
+
+    def view(self) -> Snapshot:
+        """Return the newest snapshot; never waits."""
+        return self._published.snapshot
+
+    def publish(self) -> None:
+        """Make a new snapshot of what is known now."""
+        self._published.renew()
+
+    def lead(self, _: float) -> None:
+        """Take or renew the lease, and begin or end working with it."""
+        self.leader.tick()
+        self._follow_lead()
+
+    def discover(self, now: float) -> None:
+        """Look for engines, in every pool."""
+        if not self._leads():
+            return
+        wiring = self._wiring
+        for pool in wiring.watched.values():
+            pool.refresh(now)
+            pool.forget(now)
+        self._shared = find_shared({name: Roster(pool.targets) for name, pool in wiring.watched.items()})
+        self.remembered.forget(now)
+
+    def read_back(self, now: float) -> None:
+        """Ask engines with an admin API which schedule they run."""
+        if not self._leads():
+            return
+        wiring = self._wiring
+        for name, reader in wiring.readers.items():
+            pool = wiring.watched.get(name)
+            for target in pool.targets if pool is not None else ():
+                running = reader.read(target)
+                if pool is not None and running is not None and not isinstance(running, SourceError):
+                    pool.runs(target, running.schedule, now)
+
+    def scrape(self, now: float) -> None:
+        """Read every engine once, and hand on the windows that became final."""
+        if not self._leads():
+            return
+        wiring = self._wiring
+        for pool in wiring.watched.values():
+            if pool.found is None:
+                pool.refresh(now)
+        gathered = wiring.gatherer.round(wiring.watched, now)
+        self._observed.add(gathered.findings)
+        self._scraped = True
+        if not self._leads():  # lost during the round: whoever leads now has scraped too
+            return
+        self.remembered.add(gathered.windows)
+        self.writer.put(gathered.windows)
+        self._follow_lead()
+
+    def cycle(self, now: float) -> None:
+        """Fit and plan every pool, and write down what came of it."""
+        if not self._leads():
+            return
+        wiring = self._wiring
+        not_pushed(self.notices, wiring.config.pools)
+        self.decider.cycle(wiring, now, self._observed.active(), self._findings_elsewhere())
+        self._follow_lead()
+
+    def roll_up(self, now: float) -> None:
+        """Sum windows by minute and hour."""
+        store, fence = self.leader.store, self.leader.fence
+        if store is not None and fence is not None:
+            self._fenced(lambda: store.roll_up(now, fence=fence))
+
+    def retain(self, now: float) -> None:
+        """Delete what is older than the settings say."""
+        store, fence, keep = self.leader.store, self.leader.fence, self.config.retention
+        if store is not None and fence is not None:
+            self._fenced(lambda: store.retain(now, keep.raw, keep.minute, keep.hour, fence=fence))
+
+    def watch(self, _: float) -> None:
+        """Give a sign of life, if a scrape and a cycle both ended within twice their interval."""
+        (self.ailing if self.late() else self.alive)(self.status_line())
+
+    def tick(self) -> float:
+        """Look at the clock and at the jobs, as the main loop does each second.
+
+        Returns:
+            Seconds by which the wall clock was stepped, for the driver to follow; 0 if it was not.
+        """
+        step = self._clock.settle()
+        if step:
+            self._log.warning("clock stepped", seconds=round(step, 3))
+            clock_stepped(self.notices, step)
+            for pool in self._wiring.watched.values():
+                pool.begin_anew()
+        paused = self._since_tick()
+        if paused > STALLED_SECONDS:
+            self._log.warning("process stalled", seconds=round(paused, 1))
+            stalled(self.notices, paused)
+        late = self.late()
+        hung(self.notices, late, WATCHED_JOBS)
+        failing(self.notices, self.book.errors(), self.functions)
+        if step or bool(late) != bool(self.view().unhealthy):
+            self.publish()
+        return step
+
+    def _since_tick(self) -> float:
+        """Return seconds since the last look of the main loop."""
+        last, self._ticked = self._ticked, self._clock.monotonic()
+        return self._ticked - last
+
+    def late(self) -> dict[str, float]:
+        """Return the watched jobs whose last end lies more than twice their interval back, and how far."""
+        intervals = {"scrape": self.cadence.scrape, "cycle": self.cadence.cycle}
+        idle = {name: self.book.idle_for(name) for name in WATCHED_JOBS}
+        return {name: s for name, s in idle.items() if s > HANG_INTERVALS * intervals[name]}
+
+    def adopt(self, config: Config) -> None:
+        """Take other settings; what did not change keeps its state.
+
+        Raises:
+            InputError: the settings cannot be used; those in force stay.
+            UnsupportedError: likewise.
+        """
+        with self._reloading:
+            before = self._wiring
+            after = wire(config, self._parts, self.notices, parallel=self._threaded, before=before)
+            now = self._clock.now()
+            self.remembered.resize(config.cycle.max_windows, config.cycle.half_life, now)
+            for name in before.watched.keys() - after.watched.keys():
+                self.notices.clear_where("pool", name)
+                self._observed.clear_where("pool", name)
+            for name in before.servers.keys() - after.servers.keys():
+                self.notices.clear_where("source", name)
+            self._wiring = after
+            if before.scraper is not after.scraper:
+                before.scraper.close()
+        self.publish()
+
+    def reloaded(self, *, ok: bool) -> None:
+        """Note whether settings that were read anew were taken."""
+        self._published.reload_ok = ok
+        if ok:
+            self._published.loaded_at = self._clock.now()
+        self.publish()
+
+    def status_line(self) -> str:
+        """Return how things stand, for ``systemctl status``."""
+        statuses = statuses_of(self._wiring.watched)
+        up = sum(status.up for status in statuses)
+        role = "leading" if self.leader.fence is not None else "standing by"
+        if self.leader.store is None:
+            role = "waiting for the database"
+        late = "".join(f"; {name} hangs" for name in self.late())
+        return (
+            f"{role}; {up} of {len(statuses)} engines answer in {len(self._wiring.config.pools)} pools; "
+            f"{self.writer.waiting} windows wait; {len(self.view().findings)} findings{late}"
+        )
+
+    def not_ready(self) -> tuple[str, ...]:
+        """Return why the daemon is not ready; empty if it is."""
+        reasons = []
+        if self.leader.store is None:
+            reasons.append(self.leader.problem)
+        elif self.leader.fence is not None and not self._scraped and self._wiring.watched:
+            reasons.append("the first round of scrapes is not over")
+        return tuple(reasons)
+
+    def sources_up(self) -> dict[str, bool]:
+        """Return every source that something is read from, and whether it answered last."""
+        up = servers_up(self._wiring.servers)
+        up["store"] = not self.leader.problem
+        for name, pool in self._wiring.watched.items():
+            if pool.found is not None:
+                up[f"discovery:{name}"] = all(pool.found.sources_up.values())
+            if pool.statuses:
+                up[f"scrape:{name}"] = any(status.up for status in pool.statuses.values())
+        return up
+
+    def drift(self) -> dict[tuple[str, str], bool]:
+        """Return (pool, engine) -> whether it runs another table than the active one; the known alone."""
+        active = {s.pool: s.schedule for s in self.decider.schedules if s.state == ACTIVE}
+        return {
+            (name, engine): schedule != active[name]
+            for name, pool in self._wiring.watched.items()
+            if name in active
+            for engine, schedule in pool.read.items()
+        }
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return everything that is active: of the last cycle, of discovery, of the daemon."""
+        return (*self.decider.findings, *self._findings_elsewhere())
+
+    def _findings_elsewhere(self) -> tuple[Finding, ...]:
+        found = [f for p in self._wiring.watched.values() if p.found is not None for f in p.found.findings]
+        return (*self.notices.active(), *found, *self._shared)
+
+    def _leads(self) -> bool:
+        return self.leader.fence is not None
+
+    def _follow_lead(self) -> None:
+        """Begin with what the database remembers, or stop at once, as the lease was taken or lost."""
+        leads = self.leader.fence is not None
+        if leads and not self._led:
+            self._begin()
+        elif self._led and not leads:
+            dropped = self.writer.clear()
+            self._log.info("stopped writing", windows_dropped=dropped)
+            for pool in self._wiring.watched.values():
+                pool.begin_anew()
+                pool.statuses.clear()
+            self._scraped = False
+        self._led = leads
+
+    def _begin(self) -> None:
+        """Take from the database what an earlier daemon learnt."""
+        store = self.leader.store
+        assert store is not None
+        now = self._clock.now()
+        config = self.config
+        try:
+            for pool in config.pools:
+                since = now - 8.0 * config.cycle.half_life
+                windows = store.recent_windows(pool.name, since, config.cycle.max_windows)
+                self.remembered.restore(windows)
+                self._log.info("remembered", pool=pool.name, windows=len(windows))
+            self.decider.restore(store, [pool.name for pool in config.pools])
+        except StoreError as error:
+            self._log.warning("begins without what the database remembers", error=str(error))
+
+    def _fenced(self, work: Callable[[], object]) -> None:
+        """Run a job on the database, and stand by if another daemon leads."""
+        try:
+            work()
+        except FencedError as error:
+            self.leader.lost(str(error))
+            self._follow_lead()

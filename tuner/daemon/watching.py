@@ -1,0 +1,141 @@
+"""One pool as the daemon watches it: its engines, how they answer, and their windows as they come."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tuner._exceptions import InputError
+from tuner.fleet import Finding
+from tuner.serve.snapshot import TargetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tuner.config import Pool
+    from tuner.cycle import PoolSettings
+    from tuner.daemon.ports import Directory, Found, Live, Server
+    from tuner.fleet import Schedule, Target, Window
+    from tuner.observe.exposition import TimedScrape
+    from tuner.vocabulary import Vocabulary
+
+ABSENT_SECONDS = 3600.0
+"""Series that were not heard of for so long are forgotten: names of pods change with every rollout."""
+NAMED = 3
+"""Engines that a message names; the API names them all."""
+
+
+class Watched:
+    """What stays of a pool from scrape to scrape. Its windows are made under its lock."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        settings: PoolSettings,
+        vocabulary: Vocabulary,
+        directory: Directory,
+        make_live: Callable[[], Live],
+    ) -> None:
+        self.pool = pool
+        self.settings = settings
+        self.vocabulary = vocabulary
+        self.wanted = vocabulary.sample_names
+        self.directory = directory
+        self.server: Server | None = None
+        """The metrics server that it is found or read by, if there is one."""
+        self._make_live = make_live
+        self._lock = threading.Lock()
+        self._live = make_live()
+        self._known: dict[Target, Schedule | None] = {}
+        self.found: Found | None = None
+        """What discovery said last; ``None`` before the first time."""
+        self.statuses: dict[Target, TargetStatus] = {}
+        self.read: dict[str, Schedule | None] = {}
+        """Engine -> table that it said it runs."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The engines there are now."""
+        return () if self.found is None else self.found.targets
+
+    @property
+    def series_state(self) -> int:
+        """Series that state is held for."""
+        return self._live.series_state
+
+    def refresh(self, now: float) -> None:
+        """Look for engines."""
+        found = self.directory.refresh(now)
+        self.found = found
+        here = set(found.targets)
+        self.statuses = {target: status for target, status in self.statuses.items() if target in here}
+
+    def take(
+        self, target: Target, scrapes: Sequence[TimedScrape]
+    ) -> tuple[Sequence[Window], Iterable[Finding]]:
+        """Return the windows that became final by these scrapes, and what was noticed."""
+        with self._lock:
+            if target not in self._known:
+                self._tell(target, self.pool.startup, float("-inf"))
+            seen = self._live.add(target, scrapes)
+        return seen.windows, seen.findings
+
+    def runs(self, target: Target, schedule: Schedule | None, since: float) -> None:
+        """Note which table an engine runs, as it was read back."""
+        self.read = {**self.read, target.engine: schedule}
+        with self._lock:
+            if target not in self._known or self._known[target] != schedule:
+                self._tell(target, schedule, since)
+
+    def forget(self, now: float) -> None:
+        """Drop what was not heard of for an hour."""
+        with self._lock:
+            self._live.forget(now - ABSENT_SECONDS)
+            here = set(self.targets)
+            self._known = {target: known for target, known in self._known.items() if target in here}
+        named = {target.engine for target in here}
+        self.read = {engine: schedule for engine, schedule in self.read.items() if engine in named}
+
+    def begin_anew(self) -> None:
+        """Forget the last scrapes: times before and after a step of the clock are no distance."""
+        with self._lock:
+            self._live = self._make_live()
+            self._known.clear()
+
+    def answered(self, target: Target, now: float, seconds: float, error: str) -> None:
+        """Note how an engine answered."""
+        self.statuses[target] = TargetStatus(target, not error, now, seconds, error)
+
+    def _tell(self, target: Target, schedule: Schedule | None, since: float) -> None:
+        self._known[target] = schedule
+        self._live.set_schedule(target, schedule, since)
+
+    def unreachable(self) -> Finding | None:
+        """Return a finding about engines that do not answer, if there are any."""
+        down = [status for status in self.statuses.values() if not status.up]
+        if not down:
+            return None
+        named = "; ".join(f"{s.target.engine}: {s.error}" for s in down[:NAMED])
+        more = f" and {len(down) - NAMED} more" if len(down) > NAMED else ""
+        return Finding(
+            "engines_unreachable",
+            "critical" if len(down) == len(self.statuses) else "warning",
+            f"{len(down)} of {len(self.statuses)} engines give no metrics that can be used: {named}{more}. "
+            "Check that they run, and the addresses that discovery gives.",
+            {"pool": self.pool.name},
+            {"down": len(down), "engines": len(self.statuses)},
+        )
+
+
+def error_of(scrape: TimedScrape) -> str:
+    """Return what was wrong with a scrape; empty if nothing."""
+    return str(scrape.result) if isinstance(scrape.result, InputError) else ""
+
+
+def statuses_of(watched: Mapping[str, Watched]) -> tuple[TargetStatus, ...]:
+    """Return how every engine answered last, by pool and engine."""
+    return tuple(
+        status
+        for _, pool in sorted(watched.items())
+        for status in sorted(pool.statuses.values(), key=lambda s: (s.target.engine, s.target.url))
+    )
