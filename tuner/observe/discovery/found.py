@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from tuner._exceptions import InputError
 from tuner.addresses import fill_template, same_address, split_url
@@ -32,6 +32,8 @@ class Found:
     url: str
     base: str
     """The address without the path of its metrics and without parameters."""
+    name: str
+    """What names it where no labels do: host and port, and whatever else tells it from its neighbours."""
     origin: str
     labels: Mapping[str, str]
     """All of them, those that begin with ``__`` too."""
@@ -55,9 +57,9 @@ def of_static(url: str, spec: EnginesSpec) -> Found:
     """
     parts = split_url(url)
     base = url.rstrip("/")
-    return Found(
-        base + spec.metrics_path, base, "static", {ADDRESS: parts.netloc, "__scheme__": parts.scheme}
-    )
+    name = f"{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    labels = {ADDRESS: parts.netloc, "__scheme__": parts.scheme}
+    return Found(base + spec.metrics_path, base, name, "static", labels)
 
 
 def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Found:
@@ -79,14 +81,17 @@ def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Foun
     params = sorted(
         (key.removeprefix(_PARAM), each) for key, each in labels.items() if key.startswith(_PARAM)
     )
-    url = f"{scheme}://{address}{path}" + (f"?{urlencode(params)}" if params else "")
+    query = f"?{urlencode(params)}" if params else ""
+    url = f"{scheme}://{address}{path}{query}"
     try:
         parts = split_url(url)
     except InputError as error:
         raise InputError(f"target {address[:60]!r} {error}") from None
     _refuse_link_local(parts.hostname or "", address)
-    prefix = path.removesuffix(spec.metrics_path)
-    return Found(url, f"{scheme}://{address}{prefix.rstrip('/')}", origin, labels)
+    usual = path.endswith(spec.metrics_path)
+    prefix = path.removesuffix(spec.metrics_path) if usual else path.rpartition("/")[0]
+    name = f"{address.lower()}{prefix if usual else path}{query}"
+    return Found(url, f"{scheme}://{address}{prefix}", name, origin, labels)
 
 
 def _refuse_link_local(host: str, address: str) -> None:
@@ -103,9 +108,7 @@ def engine_name(found: Found, identity: tuple[str, ...]) -> str:
     values = [found.labels.get(name, "") for name in identity]
     if identity and all(values):
         return "/".join(values)
-    parts = urlsplit(found.base)
-    query = urlsplit(found.url).query
-    return f"{parts.netloc.lower()}{parts.path}" + (f"?{query}" if query else "")
+    return found.name
 
 
 def target_of(found: Found, engine: str, spec: EnginesSpec) -> Target:

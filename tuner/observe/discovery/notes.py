@@ -66,7 +66,7 @@ class Notes:
             self._add(
                 "admin_url_invalid",
                 "warning",
-                f"{counted(len(self.no_admin), 'engine')} without an admin address, so that no schedule is read "
+                f"{counted(len(self.no_admin), 'engine')} without an admin address, so no schedule is read "
                 f"back: {_listed(self.no_admin)}",
                 self.no_admin,
             )
