@@ -24,6 +24,7 @@ from tuner.observe.prometheus.streams import (
     choose,
     instance_of,
     match,
+    read_series,
     read_streams,
     timed_scrapes,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tuner.fleet import Finding, Target
     from tuner.observe.outcomes import Reading
     from tuner.observe.prometheus.fetch import Fetched
-    from tuner.observe.prometheus.streams import Stream
+    from tuner.observe.prometheus.streams import Series, Stream
 
 REPLICA_LABELS = ("prometheus_replica", "replica")
 """What the Prometheus operator and Thanos call the label that tells the servers of a pair apart."""
@@ -54,6 +55,7 @@ DOWN_AFTER = 300.0
 """Seconds of errors until ``metrics_source_down``."""
 SLOW_SHARE = 0.5
 """Share of its time that a failed round must have used for the server to be left alone for as long again."""
+UNREADABLE = "answer holds a sample that is none"
 PATIENCE = 20
 """Incomplete scrapes of a target in a row that are refused, then taken for what there is."""
 
@@ -158,6 +160,32 @@ class PrometheusSource:
         self._note(reading)
         return reading
 
+    def series(
+        self, names: frozenset[str], selector: str, since: float, until: float
+    ) -> tuple[Series, ...] | SourceError:
+        """Return raw samples of any series, under all of its labels: GPU metrics, say.
+
+        Args:
+            names: sample names.
+            selector: label matchers, such as ``job="dcgm"``.
+            since: unix seconds; at most 20 intervals before ``until`` are read.
+            until: unix seconds now.
+        """
+        start = max(since, until - max(MOST_INTERVALS * self._interval, LEAST_SPAN))
+        if until <= start:
+            return ()
+        answer = self._client.raw_samples(
+            raw_samples(names, selector, until - start + self._interval), until, self._deadline()
+        )
+        out: list[Series] = []
+        if not isinstance(answer, SourceError):
+            try:
+                out = list(read_series(answer.series, self._replicas, start))
+            except (ValueError, TypeError, LookupError):
+                answer = SourceError(UNREADABLE, retryable=False)
+        self._note(answer)
+        return answer if isinstance(answer, SourceError) else tuple(out)
+
     def scrapes(
         self, targets: Sequence[Target], selector: str, wanted: frozenset[str], since: float, until: float
     ) -> SourceAnswer:
@@ -197,7 +225,7 @@ class PrometheusSource:
             try:
                 found = match(read_streams(fetched.series, self._replicas), targets)
             except (ValueError, TypeError, LookupError):
-                fetched.error = SourceError("answer holds a sample that is none", retryable=False)
+                fetched.error = SourceError(UNREADABLE, retryable=False)
         self._note(fetched.error)
         return found
 

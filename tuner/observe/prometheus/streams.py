@@ -28,6 +28,8 @@ EXPORTED = "exported_"
 _JOB = ("job", "instance")
 Samples = list[tuple[float, float]]
 Labels = dict[str, str]
+Series = tuple[str, Labels, Samples]
+"""Name, all labels but the name and those of replicas, and samples by time."""
 
 
 @dataclass(slots=True)
@@ -91,6 +93,19 @@ def read_streams(series: Iterable[Mapping[str, Any]], replica_labels: Collection
         name = labels.pop("__name__")
         stream.series.append((SeriesKey(name, frozenset(_own(labels, stream.labels))), samples))
     return [stream for place in by_job.values() for stream in place]
+
+
+def read_series(
+    series: Iterable[Mapping[str, Any]], replica_labels: Collection[str], after: float
+) -> Iterator[Series]:
+    """Yield series as they are, with the samples later than ``after``; raises as :func:`read_streams`."""
+    for one in series:
+        labels: Labels = {
+            key: str(value) for key, value in one["metric"].items() if key not in replica_labels
+        }
+        samples = [sample for sample in _samples(one["values"]) if sample[0] > after]
+        if samples:
+            yield labels.pop("__name__", ""), labels, samples
 
 
 def _place(labels: Labels) -> tuple[str, ...]:
