@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "plan": ("tuner.cli.plan", "plan", "Turn a benchmark sweep into a schedule."),
     "render": ("tuner.cli.render", "render", "Write or read a schedule in an engine's own dialect."),
     "replay": ("tuner.cli.replay", "replay", "Turn recorded /metrics snapshots into fits and a schedule."),
+    "simulate": ("tuner.cli.simulate", "simulate", "Serve simulated engines over HTTP."),
     "theory": ("tuner.cli.theory", "theory", "Speedup, draft length and crossover from first principles."),
 }
 """Verb -> module, attribute, one-line help. The help stands here so that ``tuner --help`` imports no verb."""

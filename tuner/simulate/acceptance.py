@@ -66,15 +66,15 @@ class Acceptance:
     def nodes(self) -> tuple[Floats, Floats]:
         """Return values of z (n,) and their weights, which sum to 1."""
         points, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        return points * self.spread, weights / weights.sum()
+        return np.asarray(points * self.spread, dtype=np.float64), np.asarray(weights / weights.sum())
 
     def survival(self, z: Floats) -> Floats:
         """Return the chance (len(z), longest) that the first 1, 2, ... draft tokens are all accepted."""
-        return np.cumprod(logistic(self.base[None, :] + z[:, None]), axis=1)
+        return np.asarray(np.cumprod(logistic(self.base[None, :] + z[:, None]), axis=1))
 
     def tokens_at(self, z: Floats, draft_len: int) -> Floats:
         """Return the mean tokens per step (len(z),) at a draft length, bonus included."""
-        return 1.0 + self.survival(z)[:, :draft_len].sum(axis=1)
+        return np.asarray(1.0 + self.survival(z)[:, :draft_len].sum(axis=1))
 
     def counted_survival(self, draft_len: int) -> Floats:
         """Return the survival (draft_len,) that counters of many requests show at a draft length."""

@@ -120,12 +120,9 @@ class Pages:
         joint = counters.joint[engine]
         by_accepted = joint.sum(axis=0)
         at_least = by_accepted[:, ::-1].cumsum(axis=1)[:, ::-1].tolist()
-        exposed, accepted = [], []
-        for k in range(1, len(at_least)):
-            if at_least[k][0]:
-                for i in range(k):
-                    exposed.append(f"{self._spec('exposed', k, i)} {at_least[k][i]}.0")
-                    accepted.append(f"{self._spec('accepted', k, i)} {at_least[k][i + 1]}.0")
+        drafted = [(k, i) for k in range(1, len(at_least)) if at_least[k][0] for i in range(k)]
+        exposed = [f"{self._spec('exposed', k, i)} {at_least[k][i]}.0" for k, i in drafted]
+        accepted = [f"{self._spec('accepted', k, i)} {at_least[k][i + 1]}.0" for k, i in drafted]
         lines = ["# HELP tuner:spec_exposed_total Draft positions that were reached and drafted.",
                  "# TYPE tuner:spec_exposed_total counter", *exposed,
                  "# HELP tuner:spec_accepted_total Draft positions that were accepted.",
@@ -223,12 +220,14 @@ def _template(model: str, kv_tokens: int, kv_block: int, longest: int) -> str:
     for name, text, bounds in HISTOGRAMS:
         lines += _histogram(f"vllm:{name}", text, bounds, model)
     blocks = kv_tokens // kv_block
+    cache = (
+        f'block_size="{kv_block}",cache_dtype="auto",enable_prefix_caching="True",engine="0",'
+        f'gpu_memory_utilization="0.9",kv_cache_size_tokens="{blocks * kv_block}",num_gpu_blocks="{blocks}"'
+    )
     lines += [
         "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig",
         "# TYPE vllm:cache_config_info gauge",
-        f'vllm:cache_config_info{{block_size="{kv_block}",cache_dtype="auto",enable_prefix_caching="True",'
-        f'engine="0",gpu_memory_utilization="0.9",kv_cache_size_tokens="{blocks * kv_block}",'
-        f'num_gpu_blocks="{blocks}"}} 1.0',
+        f"vllm:cache_config_info{{{cache}}} 1.0",
     ]
     for name in CREATED:
         family(f"{name}_created", "gauge", "Time of creation.", own)

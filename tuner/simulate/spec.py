@@ -20,7 +20,7 @@ LONGEST_DRAFT = 32
 """Longest draft length simulated; counters are arrays over it, and published drafts have about 30 tokens."""
 LARGEST_BATCH = 1024
 MOST_ENGINES = 5000
-"""Engines of one process: 3000 take 40 % of a core in real time at small batches, memory grows by 60 KB each."""
+"""Engines of one process: more than one core can step in real time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class LoadSpec:
     arrivals: Arrivals = "open"
     """``open``: Poisson, whatever the engine manages; ``closed``: clients that ask again at once."""
     profile: Profile = "walk"
-    """``constant`` at the upper end of ``batch``, a random ``walk`` between its ends, a sine over a ``day``, or
-    ``steps`` through ``levels``."""
+    """``constant`` at the upper end of ``batch``, a random ``walk`` between its ends, a sine over a
+    ``day``, or ``steps`` through ``levels``."""
     batch: tuple[float, float] = (8.0, 32.0)
     """Running requests to aim at, lowest and highest."""
     period: float = 600.0

@@ -9,14 +9,16 @@ import bisect
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.simulate.acceptance import Acceptance
-from tuner.simulate.cost import Costs, Floats, Ints
+from tuner.simulate.cost import Costs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from tuner.simulate.cost import Ints
     from tuner.simulate.spec import PoolSpec
 
 QUEUE = 512
@@ -182,10 +184,17 @@ class State:
         self.any_held = False
         self.context = np.zeros(e)
         """Tokens in the KV cache, prompts counted whole from admission."""
+        self.waiting = np.zeros(e, dtype=np.int64)
+        self._make_slots(e, s)
+        ways = fixed.longest + 1
+        self.no_code = e * fixed.routes * ways * ways
+        self.code[:] = self.no_code
+
+    def _make_slots(self, e: int, s: int) -> None:
+        """Allocate queues and request slots."""
         self.queue_time = np.zeros((e, QUEUE))
         self.queue_route = np.zeros((e, QUEUE), dtype=np.int64)
         self.queue_head = np.zeros(e, dtype=np.int64)
-        self.waiting = np.zeros(e, dtype=np.int64)
         self.occupied: NDArray[np.bool_] = np.zeros((e, s), dtype=bool)
         self.is_decoding: NDArray[np.bool_] = np.zeros((e, s), dtype=bool)
         self.prompt_left = np.zeros((e, s), dtype=np.int32)
@@ -203,11 +212,8 @@ class State:
         self.arrived = np.zeros((e, s))
         self.preempted_at = np.full((e, s), np.nan)
         """Last output of a request that was preempted and has not resumed."""
-        self.thresholds = np.zeros((fixed.longest, e, s), dtype=np.float32)
+        self.thresholds = np.zeros((self.fixed.longest, e, s), dtype=np.float32)
         """Survival by position: a uniform number below it accepts the position."""
-        ways = fixed.longest + 1
-        self.no_code = e * fixed.routes * ways * ways
-        self.code[:] = self.no_code
 
     def clear(self, engine: int) -> None:
         """Drop all requests of one engine, waiting ones too."""

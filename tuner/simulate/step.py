@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.simulate.acceptance import logistic
 from tuner.simulate.state import (
@@ -24,6 +23,8 @@ from tuner.simulate.state import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tuner.simulate.cost import Floats, Ints
     from tuner.simulate.state import State
 
@@ -244,7 +245,7 @@ class Stepper:
         return emitted, finished
 
     def _first_tokens(self, ids: Ints, end: Floats, done: tuple[Ints, Ints], emitted: Ints) -> Ints:
-        """Let prompts that are done emit their first token; return their prompt tokens (n,), add to ``emitted``."""
+        """Let prompts that are done emit a first token, added to ``emitted``; return their tokens (n,)."""
         state, fixed, counters = self.state, self.state.fixed, self.state.counters
         engine, slot = done
         if not engine.size:
@@ -264,8 +265,9 @@ class Stepper:
         state.is_decoding[done] = True
         state.decoding += np.bincount(engine, minlength=n)
         state.code[done] = (engine * fixed.routes + state.route[done]) * ways * ways
-        state.left[done] -= 1
-        self._draw_passages(engine, slot)
+        left = state.left[done] - 1
+        state.left[done] = left
+        state.passage_end[done] = left  # the first passage begins at once, with those of others
         emitted += np.bincount(row, minlength=len(ids))
         return prompts
 
@@ -275,7 +277,8 @@ class Stepper:
         gap = end - state.preempted_at[engine, slot]
         np.add.at(counters.itl_seconds, engine, gap)
         np.add.at(counters.itl_hist, (engine, np.searchsorted(_ITL, gap)), 1)
-        np.add.at(counters.joint, (engine, state.route[engine, slot], 0, 0), 1)
+        none = np.zeros(len(engine), dtype=np.int64)
+        np.add.at(counters.joint, (engine, state.route[engine, slot], none, none), 1)
         state.preempted_at[engine, slot] = np.nan
 
     def _finish(self, ids: Ints, end: Floats, finished: NDArray[np.bool_]) -> None:
@@ -325,7 +328,7 @@ class Stepper:
         self._draw_passages(np.full(len(slot), engine), slot)
 
     def _preempt(self, ids: Ints, draft_len: Ints) -> None:
-        """Take the latest request out of each engine whose KV cache is full; its context is computed again."""
+        """Take the latest request out of engines whose KV cache is full: it computes its context again."""
         state, fixed = self.state, self.state.fixed
         excess = state.decoding[ids] * (draft_len + 1) + state.context[ids] - fixed.kv_tokens[ids]
         for engine in ids[(excess > 0) & (state.decoding[ids] > 1)].tolist():

@@ -40,7 +40,7 @@ class PoolTruth:
         return tuple(self.acceptance[index].counted_hazards(at).tolist())
 
     def alpha(self, route: str, draft_len: int | None = None) -> float:
-        """Return accepted over exposed draft tokens of a route at a draft length: the truncated geometric's."""
+        """Return accepted over exposed draft tokens of a route: the alpha of the truncated geometric."""
         index = [r.name for r in self.pool.routes].index(route)
         survival = self.acceptance[index].counted_survival(draft_len or self.pool.max_draft_len)
         return float(survival.sum() / (1.0 + survival[:-1].sum()))
@@ -179,7 +179,8 @@ class PoolTruth:
 def _steps(route: RouteSpec, acceptance: Acceptance, draft_len: int) -> float:
     """Return the mean verify steps of a request: the last one overshoots by what is trimmed.
 
-    A renewal process that passes n tokens in steps of mean m and mean square q needs (n + q/(2m) - 1/2)/m steps.
+    A renewal process that passes n tokens in steps of mean m and mean square q needs
+    (n + q/(2m) - 1/2)/m of them.
     """
     survival = acceptance.counted_survival(draft_len) if draft_len else np.zeros(0)
     mean = 1.0 + float(survival.sum())
