@@ -76,7 +76,7 @@ class Pages:
         if self.pad:
             filling = self._padding.get(model)
             if filling is None:
-                filling = self._padding[model] = padding(model, PAGE_BYTES - len(text))
+                filling = self._padding[model] = padding(escaped(model), PAGE_BYTES - len(text))
             text += filling
         return text
 
@@ -121,21 +121,20 @@ class Pages:
         by_accepted = joint.sum(axis=0)
         at_least = by_accepted[:, ::-1].cumsum(axis=1)[:, ::-1].tolist()
         drafted = [(k, i) for k in range(1, len(at_least)) if at_least[k][0] for i in range(k)]
-        exposed = [f"{self._spec('exposed', k, i)} {at_least[k][i]}.0" for k, i in drafted]
-        accepted = [f"{self._spec('accepted', k, i)} {at_least[k][i + 1]}.0" for k, i in drafted]
-        lines = ["# HELP tuner:spec_exposed_total Draft positions that were reached and drafted.",
-                 "# TYPE tuner:spec_exposed_total counter", *exposed,
-                 "# HELP tuner:spec_accepted_total Draft positions that were accepted.",
-                 "# TYPE tuner:spec_accepted_total counter", *accepted]  # fmt: skip
+        lines = _head("spec_exposed_total", "counter", "Draft positions that were reached and drafted.")
+        lines += [f"{self._spec('exposed', k, i)} {at_least[k][i]}.0" for k, i in drafted]
+        lines += _head("spec_accepted_total", "counter", "Draft positions that were accepted.")
+        lines += [f"{self._spec('accepted', k, i)} {at_least[k][i + 1]}.0" for k, i in drafted]
         lines += self._steps(engine)
-        lines += ["# HELP tuner:route_accepted_total Request steps by route, draft length and accepted tokens.",
-                  "# TYPE tuner:route_accepted_total counter"]  # fmt: skip
+        lines += _head(
+            "route_accepted_total", "counter", "Request steps by route, draft and accepted tokens."
+        )
         for route, draft_len, count in np.argwhere(joint[:, 1:]).tolist():
             name = pool.routes[route].name
             value = joint[route, draft_len + 1, count]
             lines.append(f"{self._route(name, draft_len + 1, count)} {value}.0")
-        lines += ["# HELP tuner:schedule_info Schedule in force.", "# TYPE tuner:schedule_info gauge",
-                  f'tuner:schedule_info{{source="{version[1]}",version="{version[0]}"}} 1.0', ""]  # fmt: skip
+        lines += _head("schedule_info", "gauge", "Schedule in force.")
+        lines.append(f'tuner:schedule_info{{source="{version[1]}",version="{escaped(version[0])}"}} 1.0\n')
         return "\n".join(lines)
 
     def _steps(self, engine: int) -> list[str]:
@@ -146,18 +145,12 @@ class Pages:
             array[engine].tolist()
             for array in (counters.bucket_seconds, counters.bucket_steps, counters.bucket_tokens)
         )
-        lines = [
-            "# HELP tuner:step_seconds Wall seconds of engine steps.",
-            "# TYPE tuner:step_seconds summary",
-        ]
+        lines = _head("step_seconds", "summary", "Wall seconds of engine steps.")
         for b, k in used:
             label = self._bucket(b, k)
             lines.append(f"tuner:step_seconds_count{label} {steps[b][k]!r}")
             lines.append(f"tuner:step_seconds_sum{label} {seconds[b][k]!r}")
-        lines += [
-            "# HELP tuner:step_tokens_total Tokens in engine steps.",
-            "# TYPE tuner:step_tokens_total counter",
-        ]
+        lines += _head("step_tokens_total", "counter", "Tokens in engine steps.")
         lines += [f"tuner:step_tokens_total{self._bucket(b, k)} {tokens[b][k]!r}" for b, k in used]
         return lines
 
@@ -171,7 +164,7 @@ class Pages:
     def _route(self, route: str, draft_len: int, accepted: int) -> str:
         key = (f"route {route}", draft_len, accepted)
         if key not in self._labels:
-            labels = f'{{accepted="{accepted}",draft_len="{draft_len}",route="{route}"}}'
+            labels = f'{{accepted="{accepted}",draft_len="{draft_len}",route="{escaped(route)}"}}'
             self._labels[key] = f"tuner:route_accepted_total{labels}"
         return self._labels[key]
 
@@ -184,7 +177,8 @@ class Pages:
 
 def _template(model: str, kv_tokens: int, kv_block: int, longest: int) -> str:
     """Return an engine's page with ``%r`` in place of each number."""
-    own = f'engine="0",model_name="{_escaped(model)}"'
+    model = escaped(model).replace("%", "%%")
+    own = f'engine="0",model_name="{model}"'
     lines = [
         "# HELP python_info Python platform information",
         "# TYPE python_info gauge",
@@ -215,7 +209,7 @@ def _template(model: str, kv_tokens: int, kv_block: int, longest: int) -> str:
     family("vllm:num_preemptions_total", "counter", "Cumulative number of preemption from the engine.", own)
     family("vllm:prompt_tokens_total", "counter", "Number of prefill tokens processed.", own)
     family("vllm:generation_tokens_total", "counter", "Number of generation tokens processed.", own)
-    ends = [f'engine="0",finished_reason="{reason}",model_name="{_escaped(model)}"' for reason in REASONS]
+    ends = [f'engine="0",finished_reason="{reason}",model_name="{model}"' for reason in REASONS]
     family("vllm:request_success_total", "counter", "Count of successfully processed requests.", *ends)
     for name, text, bounds in HISTOGRAMS:
         lines += _histogram(f"vllm:{name}", text, bounds, model)
@@ -236,13 +230,22 @@ def _template(model: str, kv_tokens: int, kv_block: int, longest: int) -> str:
 
 def _histogram(name: str, text: str, bounds: Sequence[float], model: str) -> list[str]:
     """Return the lines of a histogram: buckets, count, sum."""
-    lines = [f"# HELP {name} {text}", f"# TYPE {name} histogram"]
-    for bound in (*(repr(bound) for bound in bounds), "+Inf"):
-        lines.append(f'{name}_bucket{{engine="0",le="{bound}",model_name="{_escaped(model)}"}} %r')
-    own = f'engine="0",model_name="{_escaped(model)}"'
-    return [*lines, f"{name}_count{{{own}}} %r", f"{name}_sum{{{own}}} %r"]
+    own = f'engine="0",model_name="{model}"'
+    bounds_and_rest = [*(repr(bound) for bound in bounds), "+Inf"]
+    return [
+        f"# HELP {name} {text}",
+        f"# TYPE {name} histogram",
+        *(f'{name}_bucket{{engine="0",le="{bound}",model_name="{model}"}} %r' for bound in bounds_and_rest),
+        f"{name}_count{{{own}}} %r",
+        f"{name}_sum{{{own}}} %r",
+    ]
 
 
-def _escaped(text: str) -> str:
-    """Return a label value as the text format has it; a percent sign is doubled for the template."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+def _head(name: str, kind: str, text: str) -> list[str]:
+    """Return the two lines above a family of the plugin."""
+    return [f"# HELP tuner:{name} {text}", f"# TYPE tuner:{name} {kind}"]
+
+
+def escaped(text: str) -> str:
+    """Return a label value as the text format has it."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
