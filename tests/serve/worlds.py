@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tests.plan.engine_windows import engine_windows
-from tuner._exceptions import TunerError
 from tuner.cycle import Decision, Evidence, State, run_once
 from tuner.fleet import Finding, Schedule, Target, Window
 from tuner.serve.observed import Totals
@@ -15,6 +14,8 @@ from tuner.serve.snapshot import JobStatus, PoolStatus, ScheduleStatus, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tuner._exceptions import TunerError
 
 NOW = 1e9 + 100_000.0
 HAZARDS = (0.8, 0.72, 0.66, 0.6)
@@ -181,7 +182,7 @@ class Ledger:
         return [EventRow(NOW, "tuner", "propose", {"pool": "chat"}, "why", {"n": 1})][:limit]
 
     def recent_windows(self, pool: str, since: float, limit: int) -> list[Window]:
-        """Return the oldest windows that end after ``since``."""
+        """Return the newest windows that begin at ``since`` or later, oldest first."""
         self._check()
-        found = [window for window in self.stored if window.pool == pool and window.end > since]
-        return sorted(found, key=lambda window: window.end)[:limit]
+        found = [window for window in self.stored if window.pool == pool and window.start >= since]
+        return sorted(found, key=lambda window: (window.start, window.route))[-limit:]

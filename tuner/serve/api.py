@@ -38,7 +38,7 @@ class History(Protocol):
         """Return events, newest first."""
 
     def recent_windows(self, pool: str, since: float, limit: int) -> Sequence[Window]:
-        """Return windows that end after ``since``."""
+        """Return the newest windows that begin at ``since`` or later, oldest first."""
 
 
 def page_of(entries: Sequence[Any], query: Mapping[str, Any], name: str) -> dict[str, Any]:

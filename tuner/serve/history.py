@@ -49,17 +49,11 @@ def events(history: History, _snapshot: Snapshot, query: Mapping[str, Any]) -> d
 
 
 def windows(history: History, snapshot: Snapshot, query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return windows of a pool that end after a moment, oldest first.
+    """Return the newest windows of a pool that begin at a moment or later, oldest first.
 
-    ``next_since`` is there when more may follow: ask again with it.
+    ``truncated`` says that there are as many as were asked for, so older ones may be left out.
     """
     decision_of(snapshot, query["pool"])
     limit = query["limit"]
-    found = sorted(
-        history.recent_windows(query["pool"], query["since"], limit),
-        key=lambda window: (window.end, window.engine, window.route),
-    )
-    out: dict[str, Any] = {"windows": [window_dict(window) for window in found[:limit]]}
-    if len(found) >= limit:
-        out["next_since"] = plain(found[limit - 1].end)
-    return out
+    found = history.recent_windows(query["pool"], query["since"], limit)
+    return {"windows": [window_dict(window) for window in found], "truncated": len(found) >= limit}

@@ -39,7 +39,7 @@ ACTIVE: Final = Param(
     choices=("true", "false"),
 )
 ONE_POOL: Final = Param("pool", "text", "The pool.", required=True)
-SINCE: Final = Param("since", "number", "Only windows that end after these unix seconds.", default=0)
+SINCE: Final = Param("since", "number", "Only windows that begin at these unix seconds or later.", default=0)
 
 ENDPOINTS: Final = (
     Endpoint("/status", "Status", "The daemon, its jobs and sources", api.status),
@@ -71,7 +71,7 @@ ENDPOINTS: Final = (
     Endpoint(
         "/windows",
         "Windows",
-        "Windows of a pool, oldest first",
+        "The newest windows of a pool, oldest first",
         history.windows,
         (ONE_POOL, SINCE, LIMIT),
         "history",

@@ -217,5 +217,5 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Events": record(
         {"events": listed(record({"actor": TEXT, "action": TEXT, "subject": {}, "why": TEXT, "detail": {}}))}
     ),
-    "Windows": record({"windows": listed(WINDOW)}, next_since=SECONDS),
+    "Windows": record({"windows": listed(WINDOW), "truncated": FLAG}),
 }
