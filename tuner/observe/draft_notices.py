@@ -91,6 +91,11 @@ def drafts_are_cut(judged: Sequence[Judged], schedule: Schedule) -> bool:
     return len(_shortened(judged, schedule)) >= SURE_WINDOWS
 
 
+def misses_tokens(one: Judged, schedule: Schedule | None) -> bool:
+    """Tell whether a concluded window drafted fewer tokens than its one draft length asks for."""
+    return _short(one, schedule) is not None
+
+
 def _shortened(judged: Sequence[Judged], schedule: Schedule | None) -> list[_Short]:
     return [short for one in judged if (short := _short(one, schedule)) is not None]
 

@@ -63,6 +63,10 @@ class GroupLayout:
     odd: tuple[str, ...] = ()
     places: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     created: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    """Places of the counters and of their creation times, in the order of ``counters``."""
+    start: int = -1
+    """Place of the start time of the group's process, -1 where none is told."""
+    cache: KvCache | None = None
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -106,6 +110,11 @@ class Layouts:
         return layout
 
 
+def label_of(key: GroupKey, name: str) -> str:
+    """Return one label of a group, empty where it has none."""
+    return next((value for label, value in key if label == name), "")
+
+
 def group_key(labels: GroupKey, metric: Metric) -> GroupKey:
     """Return the labels that say whose series this is."""
     details = metric.detail_labels
@@ -135,9 +144,12 @@ def _layout(keys: list[SeriesKey], kinds: Mapping[str, str], vocabulary: Vocabul
         group.places = np.array([one.place for one in group.counters], dtype=np.intp)
         group.created = np.array([one.created for one in group.counters if one.created >= 0], dtype=np.intp)
     starts = [(k.labels, i) for name in vocabulary.process_start.names for i, k in by_name.get(name, ())]
-    return Layout(
-        keys, dict(kinds), groups, starts, _caches(keys, vocabulary), plugin_layout(keys, vocabulary)
-    )
+    caches = _caches(keys, vocabulary)
+    layout = Layout(keys, dict(kinds), groups, starts, caches, plugin_layout(keys, vocabulary))
+    for group in groups.values():
+        group.start = layout.start_place(group.key)
+        group.cache = layout.cache_of(label_of(group.key, vocabulary.rank_label))
+    return layout
 
 
 def _chosen(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.observe.deltas import Track
-from tuner.observe.layouts import GroupKey, Layouts
+from tuner.observe.layouts import GroupKey, Layouts, label_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,11 +57,6 @@ class Group:
         if used is None or not used[i]:
             return []
         return [key for key in self.series[logical] if key.name == used[i]]
-
-
-def label_of(key: GroupKey, name: str) -> str:
-    """Return one label of a group, empty where it has none."""
-    return next((value for label, value in key if label == name), "")
 
 
 def build_groups(scrapes: Sequence[Scrape], vocabulary: Vocabulary) -> list[Group]:

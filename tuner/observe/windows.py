@@ -11,8 +11,9 @@ from tuner.fleet import Fingerprint, Window, WindowState
 from tuner.observe.draft_notices import drafts_are_cut, of_drafts
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine
 from tuner.observe.evidence import raw_windows
+from tuner.observe.layouts import label_of
 from tuner.observe.notices import of_scrapes, of_strangers
-from tuner.observe.snapshots import build_groups, label_of
+from tuner.observe.snapshots import build_groups
 from tuner.observe.states import MIX, Judged, judge
 from tuner.observe.tables import hold_against, visited_draft_lens
 from tuner.observe.units import apply_units, detect_units
