@@ -280,7 +280,8 @@ class _Run:
     def _failed(self, target: Target, error: InputError, seconds: float) -> Scraped:
         """Return an error that names its place."""
         reason = error.reason if isinstance(error, ExpositionError) else "address"
-        placed = ExpositionError(f"{target.url} {error}", reason=reason)
+        place = f"engine {target.engine}" if "@" in target.url else target.url  # no password is repeated
+        placed = ExpositionError(f"{place} {error}", reason=reason)
         return Scraped(target, TimedScrape(self._clock(), placed), seconds, str(placed))
 
 
