@@ -110,8 +110,8 @@ class VirtualDriver:
     def start(self, cadence: Cadence, now: float) -> None:
         """Begin, with first runs counted from ``now``."""
         for spec in JOBS:
-            self._triggers[spec.name] = trigger = spec.trigger(cadence, now)
-            self._due[spec.name] = _next(trigger, None, now)
+            self._triggers[spec.name] = spec.trigger(cadence, now)
+            self._due[spec.name] = now + spec.first(cadence)
 
     def reschedule(self, cadence: Cadence, now: float) -> None:
         """Take changed intervals."""
@@ -188,6 +188,8 @@ class ApschedulerDriver:
                 spec.trigger(cadence, now),
                 args=(spec.name,),
                 id=spec.name,
+                # A trigger takes a first run that is due now for one that was missed.
+                next_run_time=datetime.fromtimestamp(now + spec.first(cadence), tz=UTC),
                 executor=spec.name,
                 misfire_grace_time=math.ceil(spec.grace(cadence)),
                 coalesce=spec.coalesce,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tuner.daemon.ports import Answered, Scraper, Server
     from tuner.daemon.watching import Watched
     from tuner.fleet import Finding, Target, Window
+    from tuner.observe.windows import WindowSet
 
 SERVER_SHARE = 0.8
 """Part of a scrape interval after which a round goes on without a server that has not answered; what comes
@@ -40,10 +41,18 @@ class Gathered:
     """What came of one round."""
 
     windows: list[Window] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    new: list[Finding] = field(default_factory=list)
+    """What was not noticed of an engine before this round."""
+    told: list[Finding] = field(default_factory=list)
+    """What metrics servers noticed of themselves and of what they hold."""
     asked: int = 0
     """Engines that were asked, or asked about."""
     failed: int = 0
+
+    def add(self, seen: WindowSet) -> None:
+        """Take what became of the scrapes of one engine."""
+        self.windows += seen.windows
+        self.new += seen.findings
 
 
 class Gatherer:
@@ -133,9 +142,7 @@ class Gatherer:
             pool = watched[answer.target.pool]
             pool.answered(answer.target, answer.scrape.time, answer.seconds, answer.error)
             out.failed += bool(answer.error)
-            windows, findings = pool.take(answer.target, (answer.scrape,))
-            out.windows += windows
-            out.findings += findings
+            out.add(pool.take(answer.target, (answer.scrape,)))
         out.asked += len(targets)
 
     def _send(self, name: str, watched: Watched, targets: tuple[Target, ...], now: float) -> _Errand | None:
@@ -174,16 +181,14 @@ class Gatherer:
             self._server_down(way.source, why)
             return
         self._notices.clear("source_down", {"source": way.source})
-        out.findings += answer.findings
+        out.told += answer.findings
         self._read_until[errand.pool] = errand.until
         for target in errand.targets:
             scrapes = tuple(answer.scraped.get(target, ()))
             if scrapes:
                 error = error_of(scrapes[-1])
                 pool.answered(target, scrapes[-1].time, 0.0, error)
-                windows, findings = pool.take(target, scrapes)
-                out.windows += windows
-                out.findings += findings
+                out.add(pool.take(target, scrapes))
 
     def _late(self, watched: Watched) -> None:
         way = watched.pool.engines.prometheus

@@ -117,3 +117,26 @@ class Leader:
                 self._lease.release()
             except StoreError as error:
                 self._log.warning("lease not released: a stand-by takes it when it ends", error=str(error))
+
+
+class WithoutDatabase(Leader):
+    """Leads alone and remembers nothing: for a dry run."""
+
+    def __init__(self, monotonic: Callable[[], float], log: Logger) -> None:
+        """Lead at once."""
+        super().__init__(_refuse, "", 0.0, monotonic, log)
+        self._fence = 0
+        self.problem = ""
+        self.asked = True
+
+    @property
+    def sure(self) -> bool:
+        """Whether nobody else can lead: there is nothing to share."""
+        return True
+
+    def tick(self) -> None:
+        """Stay as it is."""
+
+
+def _refuse() -> Store:
+    raise StoreError("a dry run opens no database")

@@ -20,6 +20,10 @@ class Live(Protocol):
     def series_state(self) -> int:
         """Series that state is held for."""
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is noticed now, of all engines."""
+
     def add(self, target: Target, scrapes: Sequence[TimedScrape]) -> WindowSet:
         """Take scrapes of one engine, and return the windows that became final."""
 

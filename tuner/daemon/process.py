@@ -37,6 +37,9 @@ WEB_SECONDS = 1.0
 """What a clean stop waits for running jobs, waiting windows, the lease and answers in progress: 8.5 s
 together, and 1 s more for the web server, of the ten that are promised. What has not ended by then is left
 behind: scrapes are given up, and a window that was not written is missing."""
+SAME_SECONDS = 1.0
+"""Time within which a second signal is the first one again: timeout(1) and Ctrl-C reach a process both
+directly and by its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Daemon:
         self.service.ailing = self.notifier.status
         self._wake = threading.Event()
         self._ending = False
+        self._asked = 0.0
         self._hangup = False
 
     def run(self) -> int:
@@ -158,10 +162,11 @@ class Daemon:
         """Note a signal; the second that asks for the end is obeyed at once."""
         if number == signal.SIGHUP:
             self._hangup = True
-        elif self._ending:
-            os._exit(128 + number)
-        else:
+        elif not self._ending:
             self._ending = True
+            self._asked = self.clock.monotonic()
+        elif self.clock.monotonic() - self._asked > SAME_SECONDS:
+            os._exit(128 + number)
         self._wake.set()
 
     def _make_webs(self, config: Config, options: Options) -> list[WebServer]:

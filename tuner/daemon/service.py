@@ -84,7 +84,7 @@ class Service:
         self._reloading = threading.Lock()
         self.leader = leader
         self.notices = Notices(clock.monotonic)
-        self._observed = Notices(clock.monotonic)
+        self._told: tuple[Finding, ...] = ()
         self.book = JobBook([spec.name for spec in JOBS], clock.monotonic)
         self.remembered = Remembered(config.cycle.max_windows, config.cycle.half_life)
         self.decider = Decider(self.remembered, leader, self.notices, log, clock.monotonic)
@@ -165,7 +165,9 @@ class Service:
             if pool.found is None:
                 pool.refresh(now)
         gathered = wiring.gatherer.round(wiring.watched, now)
-        self._observed.add(gathered.findings)
+        self._told = tuple(gathered.told)
+        for finding in gathered.new:
+            self._log.info("noticed", code=finding.code, message=finding.message, **finding.subject)
         self._scraped = True
         if not self._leads():  # lost during the round: whoever leads now has scraped too
             return
@@ -179,7 +181,8 @@ class Service:
             return
         wiring = self._wiring
         not_pushed(self.notices, wiring.config.pools)
-        self.decider.cycle(wiring, now, self._observed.active(), self._findings_elsewhere())
+        observed = [finding for pool in wiring.watched.values() for finding in pool.findings]
+        self.decider.cycle(wiring, now, observed, self._findings_elsewhere())
         self._follow_lead()
 
     def roll_up(self, now: float) -> None:
@@ -246,7 +249,6 @@ class Service:
             self.remembered.resize(config.cycle.max_windows, config.cycle.half_life, now)
             for name in before.watched.keys() - after.watched.keys():
                 self.notices.clear_where("pool", name)
-                self._observed.clear_where("pool", name)
             for name in before.servers.keys() - after.servers.keys():
                 self.notices.clear_where("source", name)
             self._wiring = after
@@ -310,7 +312,7 @@ class Service:
 
     def _findings_elsewhere(self) -> tuple[Finding, ...]:
         found = [f for p in self._wiring.watched.values() if p.found is not None for f in p.found.findings]
-        return (*self.notices.active(), *found, *self._shared)
+        return (*self.notices.active(), *found, *self._told, *self._shared)
 
     def _leads(self) -> bool:
         return self.leader.fence is not None
@@ -332,7 +334,8 @@ class Service:
     def _begin(self) -> None:
         """Take from the database what an earlier daemon learnt."""
         store = self.leader.store
-        assert store is not None
+        if store is None:  # a dry run
+            return
         now = self._clock.now()
         config = self.config
         try:

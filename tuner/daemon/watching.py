@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
@@ -10,17 +12,20 @@ from tuner.fleet import Finding
 from tuner.serve.snapshot import TargetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tuner.config import Pool
     from tuner.cycle import PoolSettings
     from tuner.daemon.ports import Directory, Found, Live, Server
-    from tuner.fleet import Schedule, Target, Window
+    from tuner.fleet import Schedule, Target
     from tuner.observe.exposition import TimedScrape
+    from tuner.observe.windows import WindowSet
     from tuner.vocabulary import Vocabulary
 
 ABSENT_SECONDS = 3600.0
 """Series that were not heard of for so long are forgotten: names of pods change with every rollout."""
+MOST_ALIKE = 20
+"""Findings of one kind that a pool tells of: a fleet with one fault has as many as engines."""
 NAMED = 3
 """Engines that a message names; the API names them all."""
 
@@ -47,6 +52,8 @@ class Watched:
         self._lock = threading.Lock()
         self._live = make_live()
         self._known: dict[Target, Schedule | None] = {}
+        self.interval = 0.0
+        """Seconds between two scrapes that its windows are made for."""
         self.found: Found | None = None
         """What discovery said last; ``None`` before the first time."""
         self.statuses: dict[Target, TargetStatus] = {}
@@ -70,15 +77,21 @@ class Watched:
         here = set(found.targets)
         self.statuses = {target: status for target, status in self.statuses.items() if target in here}
 
-    def take(
-        self, target: Target, scrapes: Sequence[TimedScrape]
-    ) -> tuple[Sequence[Window], Iterable[Finding]]:
-        """Return the windows that became final by these scrapes, and what was noticed."""
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is noticed now of its engines, at most :data:`MOST_ALIKE` of a kind, the first by name."""
+        with self._lock:
+            noticed = sorted(self._live.findings, key=lambda f: (f.code, f.subject.get("engine", "")))
+        return tuple(
+            each for _, alike in groupby(noticed, lambda f: f.code) for each in islice(alike, MOST_ALIKE)
+        )
+
+    def take(self, target: Target, scrapes: Sequence[TimedScrape]) -> WindowSet:
+        """Return the windows that became final by these scrapes, and what was not noticed before."""
         with self._lock:
             if target not in self._known:
-                self._tell(target, self.pool.startup, float("-inf"))
-            seen = self._live.add(target, scrapes)
-        return seen.windows, seen.findings
+                self._tell(target, self.pool.startup, -math.inf)
+            return self._live.add(target, scrapes)
 
     def runs(self, target: Target, schedule: Schedule | None, since: float) -> None:
         """Note which table an engine runs, as it was read back."""

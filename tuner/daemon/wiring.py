@@ -38,7 +38,7 @@ class Parts(Protocol):
             UnsupportedError: there is no such engine.
         """
 
-    def live(self, pool: Pool, vocabulary: Vocabulary, fingerprint: Fingerprint) -> Live:
+    def live(self, config: Config, pool: Pool, vocabulary: Vocabulary, fingerprint: Fingerprint) -> Live:
         """Return what turns scrapes of a pool into windows."""
 
     def reader(self, pool: Pool) -> Reader | None:
@@ -107,12 +107,12 @@ def _watch(
     settings = settings_of(pool, config.cycle.half_life)
     source = pool.engines.prometheus.source if pool.engines.prometheus is not None else None
     server = None if source is None else servers[source]
-    if before is not None and _seen_alike(before.pool, pool):
-        if (
-            before.pool.engines != pool.engines
-            or before.pool.admin != pool.admin
-            or before.server is not server
-        ):
+    alike = (
+        before is not None and before.interval == config.scrape.interval and _seen_alike(before.pool, pool)
+    )
+    if before is not None and alike:
+        found_alike = (before.pool.engines, before.pool.admin) == (pool.engines, pool.admin)
+        if not found_alike or before.server is not server:
             before.directory = parts.directory(config, pool, servers)
             before.server = server
         before.pool, before.settings = pool, settings
@@ -124,9 +124,9 @@ def _watch(
         settings,
         vocabulary,
         parts.directory(config, pool, servers),
-        lambda: parts.live(pool, vocabulary, fingerprint),
+        lambda: parts.live(config, pool, vocabulary, fingerprint),
     )
-    made.server = server
+    made.server, made.interval = server, config.scrape.interval
     return made
 
 
