@@ -283,8 +283,8 @@ def _notice(
         yield Finding(
             "gpu_shared",
             "warning",
-            f"{counted(len(sharing), 'engine')}, {sharing[0]} first, join to GPUs of others: nothing is joined. "
-            "Add labels to gpu.join, or take it that a shared GPU tells nothing of one engine.",
+            f"{counted(len(sharing), 'engine')}, {sharing[0]} first, join to GPUs of others: nothing is "
+            "joined. Add labels to gpu.join, or take it that a shared GPU tells nothing of one engine.",
             {"pool": pool},
             {"engines": sharing[:5], "count": len(sharing)},
         )
@@ -292,8 +292,8 @@ def _notice(
         yield Finding(
             "gpu_join_ambiguous",
             "warning",
-            f"{counted(len(several), 'engine')}, {min(several)} first, run several ranks on their GPUs and it "
-            "is not told which on which: nothing is joined.",
+            f"{counted(len(several), 'engine')}, {min(several)} first, run several ranks on their GPUs and "
+            "it is not told which on which: nothing is joined.",
             {"pool": pool},
             {"engines": sorted(several)[:5], "count": len(several)},
         )
@@ -303,7 +303,8 @@ def _notice(
             "gpu_not_found",
             "warning",
             f"{counted(len(without), 'engine')}, {without[0]} first, join to none of "
-            f"{counted(len(tracks), 'GPU')}: compare gpu.join with the labels of a GPU ({', '.join(sorted(tracks[0].labels)[:8])}).",
+            f"{counted(len(tracks), 'GPU')}: compare gpu.join with the labels of a GPU "
+            f"({', '.join(sorted(tracks[0].labels)[:8])}).",
             {"pool": pool},
             {"engines": without[:5], "count": len(without)},
         )
