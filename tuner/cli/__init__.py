@@ -15,10 +15,15 @@ from tuner._exceptions import TunerError
 
 VERBS: dict[str, tuple[str, str, str]] = {
     "check": ("tuner.cli.check", "check", "Validate a configuration file."),
+    "doctor": ("tuner.cli.doctor", "doctor", "Ask every engine, server and database whether it can be used."),
+    "once": ("tuner.cli.once", "once", "Scrape a few times, fit and plan once, and print it."),
     "plan": ("tuner.cli.plan", "plan", "Turn a benchmark sweep into a schedule."),
     "render": ("tuner.cli.render", "render", "Write or read a schedule in an engine's own dialect."),
     "replay": ("tuner.cli.replay", "replay", "Turn recorded /metrics snapshots into fits and a schedule."),
+    "run": ("tuner.cli.run", "run", "Watch engines, remember, and plan: the daemon."),
+    "demo": ("tuner.cli.demo", "demo", "Watch the daemon learn a simulated fleet; nothing to configure."),
     "simulate": ("tuner.cli.simulate", "simulate", "Serve simulated engines over HTTP."),
+    "status": ("tuner.cli.status", "status", "Show how a running daemon is doing."),
     "theory": ("tuner.cli.theory", "theory", "Speedup, draft length and crossover from first principles."),
 }
 """Verb -> module, attribute, one-line help. The help stands here so that ``tuner --help`` imports no verb."""
