@@ -64,6 +64,8 @@ class GroupLayout:
     places: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     created: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     """Places of the counters and of their creation times, in the order of ``counters``."""
+    identity: tuple[tuple[SeriesKey, str, bool], ...] = ()
+    """The counters: each with its type, and whether its creation time is told."""
     start: int = -1
     """Place of the start time of the group's process, -1 where none is told."""
     cache: KvCache | None = None
@@ -141,6 +143,7 @@ def _layout(keys: list[SeriesKey], kinds: Mapping[str, str], vocabulary: Vocabul
     label = vocabulary.counters["accepted_by_position"].position
     for group in groups.values():
         group.positions, group.odd = _positions(group, label)
+        group.identity = tuple((one.key, one.kind, one.created >= 0) for one in group.counters)
         group.places = np.array([one.place for one in group.counters], dtype=np.intp)
         group.created = np.array([one.created for one in group.counters if one.created >= 0], dtype=np.intp)
     starts = [(k.labels, i) for name in vocabulary.process_start.names for i, k in by_name.get(name, ())]

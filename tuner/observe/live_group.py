@@ -110,6 +110,8 @@ class LiveGroup:
     bad: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=RING))
     """Gauges that could not be, scrape by scrape."""
     aliases: dict[str, list[str]] = field(default_factory=dict)
+    exact: bool = False
+    """The plugin told the draft lengths of the last window."""
     stale: int = 0
     """Scrapes until the aliases before the one in use are out of sight."""
     starts: array[float] = field(default_factory=lambda: array("d"))
@@ -134,18 +136,22 @@ class LiveGroup:
 
         It is the whole of what :func:`tuner.observe.deltas.follow` would do, for all series at once.
         """
-        placed = now.layout.groups.get(self.key)
-        if placed is None or now.layout is not before.layout or not self.calm:
+        placed, placed_before = now.layout.groups.get(self.key), before.layout.groups.get(self.key)
+        if placed is None or placed_before is None or not self.calm:
             return False
-        values, old = now.values[placed.places], before.values[placed.places]
+        if placed is not placed_before and placed.identity != placed_before.identity:
+            return False
+        values, old = now.values[placed.places], before.values[placed_before.places]
         most = MAX_PER_SECOND * max(1.0, now.time - before.time)
         with np.errstate(invalid="ignore"):
             counted = (values >= self.held * (1 - ROUNDING)) & (values < EXACT) & (values - old <= most)
-            created = now.values[placed.created] - before.values[placed.created] <= CLOCK_SLACK
+            created = now.values[placed.created] - before.values[placed_before.created] <= CLOCK_SLACK
         if not (counted.all() and created.all()):
             return False
-        start = placed.start
-        if start >= 0 and not abs(now.values[start] - before.values[start]) <= CLOCK_SLACK:
+        start, start_before = placed.start, placed_before.start
+        if (start < 0) is not (start_before < 0):
+            return False
+        if start >= 0 and not abs(now.values[start] - before.values[start_before]) <= CLOCK_SLACK:
             return False
         grown = np.maximum(values - self.held, 0.0).tolist()
         self.held = np.maximum(values, self.held)

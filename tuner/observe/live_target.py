@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tuner._exceptions import InputError
-from tuner.fleet import Finding
+from tuner.fleet import Finding, WindowState
 from tuner.observe.draft_notices import of_drafts
 from tuner.observe.engine_notices import SURE_WINDOWS, of_engine
 from tuner.observe.evidence import LONGEST_GAP, follow_group, usual_interval
@@ -181,9 +181,11 @@ class LiveTarget:
         window = final.window
         told = self._plugin_counts(group, final)
         if told is None:
+            group.exact = group.exact and final.judged.state is not WindowState.GOOD
             return [window]
         fault = told.fault or differs(told.joint, window.counts)
         self.faults.append(fault)
+        group.exact = not fault
         if fault or not told.joint:
             return [window]
         exposed, _ = exposures(told.joint)
@@ -245,7 +247,8 @@ class LiveTarget:
                 view, table = group.view(placed.get(group.key))
                 yield from of_engine(view)
                 refuted = table is None or table.of(group.key).held.refuted
-                yield from of_drafts(view, None if refuted or table is None else table.schedule)
+                if not group.exact:
+                    yield from of_drafts(view, None if refuted or table is None else table.schedule)
         yield from self._plugin_findings(subject)
 
     def _plugin_findings(self, subject: dict[str, str]) -> Iterator[Finding]:
