@@ -131,8 +131,10 @@ def _for_loopback(host: str | None) -> bool:
     """Tell whether a Host header names this host. A page of a rebound name shows its own name there."""
     if host is None:  # HTTP/1.0, which no browser speaks
         return True
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return is_loopback(name)
+    if host.startswith("["):
+        name, closed, _ = host[1:].partition("]")
+        return bool(closed) and is_loopback(name)
+    return is_loopback(host.partition(":")[0])
 
 
 def _too_much(scope: Scope, headers: Headers) -> Response | None:
