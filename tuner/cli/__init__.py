@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "check": ("tuner.cli.check", "check", "Validate a configuration file."),
     "doctor": ("tuner.cli.doctor", "doctor", "Ask every engine, server and database whether it can be used."),
     "once": ("tuner.cli.once", "once", "Scrape a few times, fit and plan once, and print it."),
+    "db": ("tuner.cli.db", "db", "Create, upgrade and check the database."),
     "plan": ("tuner.cli.plan", "plan", "Turn a benchmark sweep into a schedule."),
     "render": ("tuner.cli.render", "render", "Write or read a schedule in an engine's own dialect."),
     "replay": ("tuner.cli.replay", "replay", "Turn recorded /metrics snapshots into fits and a schedule."),
