@@ -36,6 +36,7 @@ class FileSd:
     def read(self) -> Answer:
         """Return what all files say now."""
         errors: list[str] = []
+        unmatched: list[str] = []
         paths: dict[str, None] = {}
         for pattern in self._patterns:
             matched = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - patterns may be absolute
@@ -43,7 +44,7 @@ class FileSd:
                 errors.append(f"{pattern}: folder {missing} cannot be read: create it, or mount it")
                 matched = [path for path in self._said if Path(path).match(pattern)]
             elif not matched:
-                errors += [] if self._said or self._seen else [f"{pattern}: no file has this name: write it"]
+                unmatched.append(pattern)
             paths.update(dict.fromkeys(matched))
         for path in self._seen.keys() - paths.keys():
             self._said.pop(path, None)
@@ -51,7 +52,7 @@ class FileSd:
         for path in paths:
             errors += self._read(path)
         groups = tuple(group for path in paths for group in self._said.get(path, ()))
-        return Answer(groups, tuple(errors))
+        return Answer(groups, tuple(errors), tuple(unmatched))
 
     def _read(self, path: str) -> Iterator[str]:
         """Read one file if it changed; yield what is wrong with it."""

@@ -44,6 +44,14 @@ class Notes:
                 answer.errors,
                 source=origin,
             )
+        if answer.unmatched:
+            self._add(
+                "file_sd_unmatched",
+                "warning",
+                f"no file matches {_listed(answer.unmatched)}: write one, or correct the pattern",
+                answer.unmatched,
+                source=origin,
+            )
         if refused:
             self._add(
                 "target_invalid",
@@ -70,7 +78,7 @@ class Notes:
                 f"back: {_listed(self.no_admin)}",
                 self.no_admin,
             )
-        if not targets and all(self.sources_up.values()):
+        if not targets and self.sources_up and all(self.sources_up.values()):
             self._add(
                 "pool_empty",
                 "warning",

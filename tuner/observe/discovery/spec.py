@@ -67,3 +67,5 @@ class Answer:
     """Label sets of targets, ``__address__`` and the other ``__`` labels among them."""
     errors: tuple[str, ...] = ()
     """What could not be read, one line each with a remedy; ``groups`` then holds what was said before."""
+    unmatched: tuple[str, ...] = ()
+    """Patterns of ``file_sd`` that match no file: no error, since removing a file takes its engines out."""
