@@ -39,7 +39,9 @@ ACTIVE: Final = Param(
     choices=("true", "false"),
 )
 ONE_POOL: Final = Param("pool", "text", "The pool.", required=True)
-SINCE: Final = Param("since", "number", "Only windows that begin at these unix seconds or later.", default=0)
+SINCE: Final = Param(
+    "since", "number", "Only windows that begin at these unix seconds or later.", default=0, high=10**11
+)
 
 ENDPOINTS: Final = (
     Endpoint("/status", "Status", "The daemon, its jobs and sources", api.status),

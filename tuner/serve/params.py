@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 256
 _WHOLE = re.compile(r"[0-9]{1,12}")
-_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
-"""Plain decimals: no sign, exponent, NaN, or digits of other scripts."""
+_NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?")
+"""Numbers as JSON writes them, without a sign: no NaN, no digits of other scripts."""
 
 
 class QueryError(InputError):
@@ -53,8 +53,9 @@ class Param:
                 raise QueryError(f"{self.name}: must have 1 to {MAX_TEXT} characters")
             return text
         pattern, number = (_WHOLE, int) if self.kind == "whole" else (_NUMBER, float)
+        whole = ", without a fraction" if self.kind == "whole" else ""
         if not pattern.fullmatch(text):
-            raise QueryError(f"{self.name}: must be a {self.kind} number of at least {self.low}")
+            raise QueryError(f"{self.name}: must be a number of at least {self.low}{whole}")
         value = number(text)
         if value < self.low or value > (math.inf if self.high is None else self.high):
             top = "" if self.high is None else f" to {self.high}"
