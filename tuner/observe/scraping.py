@@ -246,7 +246,10 @@ class _Run:
             return self._failed(target, _timed_out(self._timeout), self._timeout)
         return self._failed(
             target,
-            ExpositionError("was not reached in this round: raise scrape.concurrency", reason="round_over"),
+            ExpositionError(
+                "was not reached before the round had to end: give the tuner more CPU, or raise scrape.interval",
+                reason="round_over",
+            ),
             0.0,
         )
 
