@@ -24,9 +24,10 @@ BELOW = 0.5
 ABOVE = 2.0
 """Windows up to half of the crossover's lower end and from twice its upper end are judged. Between them a
 step at p = 1 spends a third to two thirds of its time on compute: either reading would be right."""
-BUSY = 0.6
-"""Share of cycles from which tensor pipes count as saturated. Large matrix products keep them active for
-0.7 to 0.9 of the cycles; a step that computes for a third of its time shows under 0.3."""
+BUSY = 0.5
+"""Share of cycles from which tensor pipes count as saturated. Large matrix products reach 0.7 to 0.9, so at
+twice the crossover of the least sharp curve, two thirds of the time on compute, they show 0.5 to 0.6; at
+half of it, a third of the time, 0.25 to 0.3."""
 IDLE = 0.25
 """Share below which tensor pipes or memory do not set the pace: three quarters of the time they wait."""
 DRAM_BUSY = 0.5

@@ -37,8 +37,9 @@ def ask(
             "main", stub.url, scrape_interval=15.0, settle=0.0, monotonic=clock
         )
         names = frozenset({"running", "tokens_total"})
+        since = [NOW - 61, *(NOW + 15 * i for i in range(len(answers)))]
         return [
-            asked.scrapes(targets, 'job="vllm"', names, NOW - 61, NOW + 15 * i) for i in range(len(answers))
+            asked.scrapes(targets, 'job="vllm"', names, since[i], NOW + 15 * i) for i in range(len(answers))
         ]
 
 
@@ -189,6 +190,29 @@ def test_no_scrape_is_handed_out_twice_and_none_is_lost() -> None:
     )
     times = [[time for time, _ in values(got.scraped.get(TARGET, ()))] for got in rounds]
     assert times == [[0, 15, 30, 45], [], [60, 75, 90]]
+
+
+def test_a_server_that_lags_loses_nothing() -> None:
+    """Scrapes that appear after their time was asked about come with a later answer."""
+    told = [series("up", [(t, 1) for t in (0, 15)]), series("running", [(0, 1), (15, 2)])]
+    first, *_, last = ask(matrix(), matrix(), matrix(*told))
+    assert first.scraped == {}
+    assert values(last.scraped[TARGET]) == [(0, 1), (15, 2)]
+
+
+def test_a_time_that_was_covered_otherwise_is_left_out() -> None:
+    """After engines were scraped directly for a while, what the server kept of that time is not read."""
+    told = [
+        series("up", [(t, 1) for t in (0, 15, 30, 45)]),
+        series("running", [(t, t) for t in (0, 15, 30, 45)]),
+    ]
+    with Stub(reply(matrix(*told))).serve() as stub:
+        asked = PrometheusSource("main", stub.url, scrape_interval=15.0, settle=0.0)
+        names = frozenset({"running"})
+        first = asked.scrapes([TARGET], "", names, NOW - 61, NOW - 60)
+        assert values(first.scraped[TARGET]) == [(0, 0)]
+        later = asked.scrapes([TARGET], "", names, NOW - 35, NOW)
+        assert values(later.scraped[TARGET]) == [(30, 30), (45, 45)]
 
 
 def test_partial_answers_never_lower_a_count() -> None:

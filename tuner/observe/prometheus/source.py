@@ -7,6 +7,7 @@ made, so that windows come out as if each engine had been scraped directly.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -123,6 +124,7 @@ class PrometheusSource:
         self._down_since: float | None = None
         self._reason = ""
         self._taken: dict[Target, float] = {}
+        self._answered: dict[Target, float] = {}
         self._kept: dict[Target, frozenset[tuple[str, str]]] = {}
         self._told: dict[Target, tuple[int, int]] = {}
 
@@ -195,13 +197,16 @@ class PrometheusSource:
             targets: whose scrapes; matched by labels, or by address against ``instance``.
             selector: label matchers of the pool, such as ``job="vllm"``.
             wanted: sample names.
-            since: unix seconds; scrapes of a target that is asked for the first time are newer than this.
+            since: unix seconds; for a target that is asked for the first time, or not since before this time,
+                older scrapes are left out. Give the ``until`` of the last call that was answered: then a
+                server that lags loses nothing.
             until: unix seconds now.
         """
         end = until - self._settle
         oldest = end - max(MOST_INTERVALS * self._interval, LEAST_SPAN)
         for target in targets:
-            self._taken.setdefault(target, since)
+            if self._answered.get(target, -math.inf) < since:
+                self._taken[target] = max(self._taken.get(target, since), since)
         start = max(oldest, min((self._taken[target] for target in targets), default=since))
         if not targets or end <= start:
             return SourceAnswer(findings=self.findings())
@@ -216,7 +221,7 @@ class PrometheusSource:
                 # Other pools ask the same server in this round, and would wait as long.
                 self._client.rest(self._seconds, fetched.error.reason)
             return SourceAnswer(error=fetched.error, findings=self.findings())
-        return self._answer(targets, selector, fetched, found, (oldest, end))
+        return self._answer(targets, selector, fetched, found, (oldest, end), until)
 
     def _sorted(self, fetched: Fetched, targets: Sequence[Target]) -> dict[Target, list[Stream]]:
         """Return the streams of each target; an answer that cannot be read becomes an error."""
@@ -236,11 +241,13 @@ class PrometheusSource:
         fetched: Fetched,
         found: Mapping[Target, list[Stream]],
         bounds: tuple[float, float],
+        until: float,
     ) -> SourceAnswer:
         """Turn streams into scrapes that are new, and say what was noticed."""
         scraped: dict[Target, tuple[TimedScrape, ...]] = {}
         doubled: dict[Target, tuple[str, ...]] = {}
         own_times: list[Target] = []
+        self._answered.update(dict.fromkeys(targets, until))
         for target, streams in found.items():
             stream = choose(streams, self._kept.get(target))
             self._kept[target] = stream.identity()
@@ -259,7 +266,11 @@ class PrometheusSource:
         noticed = [*self.findings()]
         if fetched.partial:
             noticed.append(notices.partial(self.name, pool, fetched.warnings))
-        elif missing := [target for target in targets if target not in found]:
+        elif missing := [
+            target
+            for target in targets
+            if target not in found and instance_of(target) not in fetched.too_large
+        ]:
             noticed.append(notices.missing(self.name, pool, selector, missing))
         if fetched.too_large:
             noticed.append(notices.too_large(self.name, pool, fetched.too_large))
@@ -308,5 +319,6 @@ class PrometheusSource:
         """Drop targets that nothing was told about for an hour."""
         for target in [target for target, time_ in self._taken.items() if time_ < oldest - 3600.0]:
             del self._taken[target]
+            self._answered.pop(target, None)
             self._kept.pop(target, None)
             self._told.pop(target, None)
