@@ -247,7 +247,7 @@ class _Run:
         return self._failed(
             target,
             ExpositionError(
-                "was not reached before the round had to end: give the tuner more CPU, or raise scrape.interval",
+                "was not reached before the round ended: give the tuner more CPU, or raise scrape.interval",
                 reason="round_over",
             ),
             0.0,
