@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,3 +112,22 @@ def test_the_fuzzer_finds_no_fault(case: schemathesis.Case[Any]) -> None:
     if case.method.upper() not in {"GET", "HEAD"}:
         assert response.status_code in {401, 403, 405}
     assert reloads == []
+
+
+def test_the_page_lists_every_path_and_its_parameters() -> None:
+    """``docs/http-api.md`` and the document name the same paths, methods and query parameters."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "http-api.md").read_text()
+    rows = re.findall(r"^\| `(/\S*)` \| ([A-Z]+) \| (.*) \|$", page, re.MULTILINE)
+    listed = {
+        (path, method): set(re.findall(r"`(\w+)`", text.rpartition(":")[2])) if path != "/-/reload" else set()
+        for path, method, text in rows
+    }
+    assert listed.pop(("/", "GET")) == set()
+    described = {
+        (path, method.upper()): {
+            param["name"] for param in operation.get("parameters", ()) if param["in"] == "query"
+        }
+        for path, item in DOCUMENT["paths"].items()
+        for method, operation in item.items()
+    }
+    assert listed == described
