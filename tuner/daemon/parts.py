@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tuner.daemon.reading import AdminReader
 from tuner.engines import get_engine
 from tuner.observe.discovery import Directory, EnginesSpec
 from tuner.observe.live import LiveWindows
@@ -108,7 +109,7 @@ class RealParts:
 
     def reader(self, pool: Pool) -> Reader | None:
         """Return what asks engines which schedule they run; ``None`` where no admin API is configured."""
-        return None
+        return None if pool.admin is None else AdminReader(self._http(), pool.admin.token_file)
 
     def _http(self) -> httpx2.Client:
         if self._client is None:

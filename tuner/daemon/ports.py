@@ -146,6 +146,10 @@ class Running(Protocol):
     def schedule(self) -> Schedule | None:
         """The table, ``None`` where it runs without one."""
 
+    @property
+    def source(self) -> str:
+        """``startup``, ``pushed`` or ``reverted``."""
+
 
 class Reader(Protocol):
     """Asks engines which schedule they run."""

@@ -24,12 +24,12 @@ from tuner.daemon.gathering import servers_up
 from tuner.daemon.jobs import JOBS, LEASE_TTL, Cadence
 from tuner.daemon.notices import Notices
 from tuner.daemon.publishing import Published
+from tuner.daemon.reading import read_all
 from tuner.daemon.remembering import Remembered
 from tuner.daemon.watching import statuses_of
 from tuner.daemon.wiring import wire
 from tuner.daemon.writing import Writer
 from tuner.observe.discovery import Roster, find_shared
-from tuner.observe.outcomes import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tuner.fleet import Finding
     from tuner.serve.snapshot import Snapshot
 
+READ_SHARE = 0.8
+"""Part of a cycle's interval that reading schedules back may take."""
 WATCHED_JOBS = ("scrape", "cycle")
 """Jobs whose ends are signs of life."""
 
@@ -144,17 +146,13 @@ class Service:
         self._shared = find_shared({name: Roster(pool.targets) for name, pool in wiring.watched.items()})
         self.remembered.forget(now)
 
-    def read_back(self, now: float) -> None:
+    def read_back(self, _: float) -> None:
         """Ask engines with an admin API which schedule they run."""
         if not self._leads():
             return
         wiring = self._wiring
-        for name, reader in wiring.readers.items():
-            pool = wiring.watched.get(name)
-            for target in pool.targets if pool is not None else ():
-                running = reader.read(target)
-                if pool is not None and running is not None and not isinstance(running, SourceError):
-                    pool.runs(target, running.schedule, now)
+        seconds = READ_SHARE * self.cadence.cycle
+        read_all(wiring.readers, wiring.watched, self.notices, self._clock.now, seconds=seconds)
 
     def scrape(self, now: float) -> None:
         """Read every engine once, and hand on the windows that became final."""
