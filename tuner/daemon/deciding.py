@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuner._exceptions import FencedError, StoreError
 from tuner.cycle import State, run_once
 from tuner.daemon.records import fit_records
-from tuner.fleet import Schedule
+from tuner.fleet import Schedule, WindowState
 from tuner.serve.snapshot import ScheduleStatus
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Decider:
         self._runs: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._schedules: dict[tuple[str, str], ScheduleStatus] = {}
-        self._unsaved: dict[str, PoolDecision] = {}
+        self._looked = -math.inf
         self.decision: Decision | None = None
         """The last cycle."""
 
@@ -103,8 +104,9 @@ class Decider:
         with self._timed("decide"):
             decision = run_once(look.evidence, State(settings, active=self._active(pools)), look.now)
         self.decision = decision
+        seen, self._looked = self._looked, look.now
         with self._timed("store"):
-            self._save(decision, pools, wiring, now, elsewhere)
+            self._save(decision, pools, wiring, now, elsewhere, seen)
         self._log.debug(
             "cycle",
             pools=len(decision.pools),
@@ -126,6 +128,7 @@ class Decider:
         wiring: Wiring,
         now: float,
         elsewhere: Sequence[Finding],
+        seen: float,
     ) -> None:
         """Write fits, proposals and findings; a database that fails loses this cycle's record, no more."""
         store, fence = self._leader.store, self._leader.fence
@@ -135,7 +138,9 @@ class Decider:
             for one in decision.pools:
                 records = fit_records(one, wiring.source_of(one.pool))
                 ids = store.save_decision(records, now=now, fence=fence) if records else ()
-                if isinstance(one.schedule, Schedule) and pools[one.pool].mode != "observe":
+                # Without news a plan only drifts as old evidence loses weight: the one that stands is better.
+                news = any(w.end > seen for w in one.windows if w.state is WindowState.GOOD)
+                if news and isinstance(one.schedule, Schedule) and pools[one.pool].mode != "observe":
                     self._propose(store, one, one.schedule, ids, now, fence)
             store.record_findings(_one_each((*self.findings, *elsewhere)), now=now, fence=fence)
         except FencedError as error:

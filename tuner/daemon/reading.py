@@ -97,7 +97,7 @@ def _judge(pool: str, failed: list[str], notices: Notices) -> None:
         "schedule_unread",
         "warning",
         f"{len(failed)} engines do not say which schedule they run, {min(failed)}: windows in which draft "
-        "lengths take turns cannot be told apart. Load the tuner's plugin, or remove admin from the settings.",
+        "lengths take turns cannot be told apart. Load the tuner's plugin, or leave admin out.",
         {"pool": pool},
         {"engines": len(failed)},
     )
