@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.observe.deltas import CLOCK_SLACK, EXACT, MAX_PER_SECOND, ROUNDING, Interval
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView
-from tuner.observe.evidence import GAUGES, Followed, RawWindow, freeze
+from tuner.observe.evidence import Followed, RawWindow, freeze
 from tuner.observe.layouts import label_of
 from tuner.observe.snapshots import Group, gauge_value
 from tuner.observe.states import Judged, conclude, jump_limit, link, look_at
@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 RING = 16
 """Scrapes held: what a fall means is judged by the pace of so many (4 min at 15 s), findings are told by
 so many windows. Costs 13 KB an engine of vLLM."""
+SPARE = 60
+"""Numbers by which a list may outgrow its bound before it is cut."""
+SETTLED = 3
+"""Intervals without an event until the next scrape is taken for a plain difference: windows that are still
+open are then judged with what the scrapes since the event taught."""
 LEARNED = 240
 """Windows (an hour at 15 s) by which units and the usual change of the batch are told."""
-STARTS = 512
-"""Starts of windows that are remembered, so that a clock set back by an hour or two makes none twice."""
+STARTS = 300
+"""Starts of windows that are remembered, so that a clock set back by an hour makes none twice (15 s)."""
 CALM = Interval()
 """An interval in which nothing happened; shared and never written to."""
 
@@ -103,7 +108,7 @@ class LiveGroup:
     """End of the last window that units were learned from."""
     evidence: UnitEvidence = field(default_factory=lambda: UnitEvidence(most=LEARNED))
     units: StepUnits = ONE_PROCESS["output"]
-    changes: deque[float] = field(default_factory=lambda: deque(maxlen=LEARNED))
+    changes: array[float] = field(default_factory=lambda: array("d"))
     joined: float | None = None
     """Time of the scrape between the two windows whose change was noted last."""
     history: deque[tuple[Judged, Table | None]] = field(default_factory=lambda: deque(maxlen=RING))
@@ -131,10 +136,15 @@ class LiveGroup:
         self.tail, self.joined = None, None
         self.until = self.counted = -math.inf
 
-    def step(self, before: Entry, now: Entry) -> bool:
+    def step(self, before: Entry, now: Entry, values_told: Sequence[float]) -> bool:
         """Take a scrape in which nothing but counting happened; return whether it was one.
 
         It is the whole of what :func:`tuner.observe.deltas.follow` would do, for all series at once.
+
+        Args:
+            before: the scrape before.
+            now: the newest scrape.
+            values_told: its values.
         """
         placed, placed_before = now.layout.groups.get(self.key), before.layout.groups.get(self.key)
         if placed is None or placed_before is None or not self.calm:
@@ -155,7 +165,7 @@ class LiveGroup:
             return False
         grown = np.maximum(values - self.held, 0.0).tolist()
         self.held = np.maximum(values, self.held)
-        told = self._read_gauges(placed, now.values)
+        told = self._read_gauges(placed, values_told)
         self._describe(placed)
         totals: dict[str, float | None] = {
             logical: sum(grown[i] for i in placed.members[logical]) if logical in placed.members else None
@@ -179,7 +189,11 @@ class LiveGroup:
         return True
 
     def follow(
-        self, times: Sequence[float], group: Group, followed: Followed, placed: GroupLayout | None
+        self,
+        times: Sequence[float],
+        group: Group,
+        followed: Followed,
+        newest: tuple[GroupLayout | None, Sequence[float]],
     ) -> None:
         """Take the newest scrape by judging all that are held.
 
@@ -187,8 +201,9 @@ class LiveGroup:
             times: of the scrapes that are held.
             group: the rank over these scrapes.
             followed: its windows from ``until`` on.
-            placed: where its numbers stand in the newest scrape, ``None`` where it is absent.
+            newest: where its numbers stand in the newest scrape, ``None`` where it is absent, and its values.
         """
+        placed, told = newest
         last = followed.intervals[-1] if followed.intervals else CALM
         self.decided = last.event == "none" and not last.bad
         self.pending = followed.windows
@@ -199,33 +214,26 @@ class LiveGroup:
         if placed is None:
             self.calm = False
             return
-        self.seen = times[-1]
         vanished = any(
             group.tracks[key].values[-1] is None
             for logical in group.used
             for key in group.members(logical, len(times) - 1)
         )
         held = [followed.held.get(one.key) for one in placed.counters]
-        self.calm = self.decided and not vanished and None not in held
+        quiet = all(one.event == "none" and not one.bad for one in followed.intervals[-SETTLED:])
+        self.calm = quiet and not vanished and None not in held
         self.held = np.array(held, dtype=np.float64)
-        self.gauges = {name: values[-1] for name, values in group.gauges.items() if name in GAUGES}
+        if self.seen != times[-1]:
+            self.gauges = self._read_gauges(placed, told)
+            self.seen = times[-1]
         self._describe(placed)
 
-    def note_gauges(self, now: Entry) -> None:
-        """Note which gauges of the newest scrape cannot be."""
-        placed = now.layout.groups.get(self.key)
-        if placed is None or self.seen == now.time:
-            return
-        bad = tuple(name for name, places in placed.gauges.items() if gauge_value(places, now.values)[1])
-        self.bad.append(bad)
-
-    def _read_gauges(self, placed: GroupLayout, values: NDArray[np.float64]) -> dict[str, float | None]:
-        """Return the gauges of a scrape."""
+    def _read_gauges(self, placed: GroupLayout, values: Sequence[float]) -> dict[str, float | None]:
+        """Return the gauges of a scrape, and note which of them cannot be."""
         told = {}
         bad: tuple[str, ...] = ()
         for name, places in placed.gauges.items():
-            value, odd = gauge_value(places, values)
-            told[name] = value if value is None else float(value)
+            told[name], odd = gauge_value(places, values)
             if odd:
                 bad = (*bad, name)
         self.bad.append(bad)
@@ -268,7 +276,7 @@ class LiveGroup:
         decided = self.pending if self.decided or flush else self.pending[:-1]
         for raw in decided:
             if raw.end > self.counted:
-                self.evidence.add(raw)
+                self.evidence.add(raw, paces=not self.single)
                 self.counted = raw.end
         units = self.evidence.units(single_process=self.single)
         if units != self.units:
@@ -299,6 +307,8 @@ class LiveGroup:
         if change is not None:
             self.changes.append(change)
             self.joined = first.raw.end
+        if len(self.changes) >= LEARNED + SPARE:
+            del self.changes[:SPARE]
 
     def _finish(self, i: int) -> Final:
         """Conclude one window by its neighbours and by the table that ran."""
@@ -333,8 +343,8 @@ class LiveGroup:
             return False
         self.highest = max(self.highest, start)
         self.starts.append(start)
-        if len(self.starts) >= 2 * STARTS:
-            self.starts = self.starts[-STARTS:]
+        if len(self.starts) >= STARTS + SPARE:
+            del self.starts[:SPARE]
         return True
 
     def view(self, placed: GroupLayout | None) -> tuple[EngineView, Table | None]:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tuner.observe.draft_notices import SURE_WINDOWS, misses_tokens
+from tuner.observe.draft_notices import misses_tokens
+from tuner.observe.engine_notices import SURE_WINDOWS
 from tuner.observe.tables import Held, contradiction
 
 if TYPE_CHECKING:

@@ -86,7 +86,9 @@ class LiveTarget:
         if self.ring and ordered[-1].time + self.shift < self.ring[-1].time - self._patience():
             out += self.begin_anew()
             self.shift += TICK
+        told = -math.inf
         for time, result in ordered:
+            again, told = time == told, time
             self.seen = time
             if isinstance(result, InputError):
                 self._note(TimedScrape(time, result))
@@ -97,7 +99,7 @@ class LiveTarget:
                 self._note(TimedScrape(time, result if odd else PLAIN))
                 self._push(time + self.shift, result)
                 out += self._advance()
-            elif self.outcomes and self.outcomes[-1].time == time and len(ordered) > 1:
+            elif again:
                 self._note(TimedScrape(time, PLAIN))
         return out
 
@@ -138,16 +140,18 @@ class LiveTarget:
         """Hold one more scrape and follow the counters to it."""
         before = self.ring[-1] if self.ring else None
         layout = self.layouts.of(scrape, before.layout if before is not None else None)
-        values = np.fromiter(scrape.samples.values(), np.float64, len(scrape.samples))
-        now = Entry(time, layout, values)
+        values = list(scrape.samples.values())
+        now = Entry(time, layout, np.array(values, dtype=np.float64))
         self.ring.append(now)
         self.strangers = 0 if layout.groups else self.strangers + 1
         for key in layout.groups:
             if key not in self.groups:
                 self.groups[key] = LiveGroup(key, self.watch)
         first = self.ring[0].time
-        held = [live for key, live in self.groups.items() if key in layout.groups or live.seen >= first]
-        if before is None or not all(live.step(before, now) for live in held):
+        held = [
+            live for key, live in self.groups.items() if key in layout.groups or first <= live.seen <= time
+        ]
+        if before is None or not all(live.step(before, now, values) for live in held):
             self._follow_all(now)
 
     def _follow_all(self, now: Entry) -> None:
@@ -161,8 +165,7 @@ class LiveTarget:
                 live.rebase()
                 continue
             followed = follow_group(times, group, self.watch.vocabulary, since=live.until)
-            live.note_gauges(now)
-            live.follow(times, group, followed, now.layout.groups.get(key))
+            live.follow(times, group, followed, (now.layout.groups.get(key), entries[-1][1]))
 
     def _advance(self, *, flush: bool = False) -> list[Window]:
         """Return the windows that are final, with those of their routes."""
@@ -213,7 +216,9 @@ class LiveTarget:
         owner = now.layout.plugin.owner(group.key, alone=len(now.layout.groups) == 1)
         if owner is None:
             return PluginCounts(fault="series that name no rank where there are several")
-        return counts_between((before.layout.plugin, before.values), (now.layout.plugin, now.values), owner)
+        return counts_between(
+            (before.layout.plugin, before.values.tolist()), (now.layout.plugin, now.values.tolist()), owner
+        )
 
     @property
     def running(self) -> tuple[str, str] | None:

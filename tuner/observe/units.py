@@ -100,15 +100,16 @@ class UnitEvidence:
     near: array[float] = field(default_factory=lambda: array("d"))
     variation: array[float] = field(default_factory=lambda: array("d"))
 
-    def add(self, window: RawWindow) -> None:
-        """Take one more window, as it was counted."""
+    def add(self, window: RawWindow, *, paces: bool = True) -> None:
+        """Take one more window, as it was counted; ``paces`` are of no use where one process counts."""
         counts = window.counts
         if None not in (counts.accepted, counts.emitted, counts.first_tokens, counts.request_steps):
             self.accepted += counts.accepted or 0.0
             self.events += counts.request_steps or 0.0
             self.later += (counts.emitted or 0.0) - (counts.first_tokens or 0.0)
-        if counts.steps and counts.request_steps and counts.request_step_seconds and window.seconds > 0:
-            pace = counts.request_step_seconds / counts.request_steps * counts.steps / window.seconds
+        steps, requests, waited = counts.steps, counts.request_steps, counts.request_step_seconds
+        if paces and steps and requests and waited and window.seconds > 0:
+            pace = waited / requests * steps / window.seconds
             self.paces.append(pace)
             if _gauges_agree(window) or pace < CLEARLY_INFLATED:
                 self.near.append(pace)
