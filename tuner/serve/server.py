@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuner.serve.webconfig import WebConfig
 
 MAX_CONNECTIONS: Final = 512
-"""Connections at once; further requests are answered 503. Each costs about 20 KB."""
+"""Connections at once; further requests are answered 503. Each idle one costs 8 KB."""
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the usual scrape intervals, so that a scraper keeps its connection."""
 START_SECONDS: Final = 10.0
