@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.observe.wire import Behaviour
+    from tuner.observe.scraping import Round
 
 HANG = 30.0
 
@@ -269,3 +270,26 @@ def test_a_scraper_can_go_on_after_it_was_closed(
     scraper.close()
     scraper.close()
     assert not scraper.round([server.target()], wanted).scraped[0].error
+
+
+def test_closing_ends_a_round_at_once(
+    serve: Callable[..., Server], scraper_of: Callable[..., Scraper]
+) -> None:
+    """A daemon that stops gives up the scrapes under way: their engines are told as not having answered."""
+    asked = threading.Event()
+
+    def hang(wire: Wire) -> None:
+        asked.set()
+        wire.hang()
+
+    scraper, target = scraper_of(timeout=60.0, interval=600.0), serve(hang).target()
+    outcomes: list[Round] = []
+    thread = threading.Thread(target=lambda: outcomes.append(scraper.round([target], wanted)))
+    thread.start()
+    assert asked.wait(LONGEST)
+
+    scraper.close()
+
+    thread.join(LONGEST)
+    assert not thread.is_alive()
+    assert "did not answer" in outcomes[0].scraped[0].error

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import resource
 import threading
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NoResult
 from dataclasses import dataclass
 from time import monotonic
@@ -22,6 +23,7 @@ from tuner.observe.fetching import DaemonLookups, Fetcher, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from concurrent.futures import Future
 
     from tuner.fleet import Target
     from tuner.observe.exposition import Scrape
@@ -38,6 +40,8 @@ PATIENCE = 1.0
 would otherwise hold every place until their time-out, and the rest would wait for them."""
 ROUND_SHARE = 0.9
 """Share of the interval that a round may take at most."""
+SLACK_PER_ENGINE = 0.003
+"""Seconds that a round may take for each engine's work, three times what it takes on an idle core."""
 GRACE = 5.0
 """Seconds that the event loop may be late, with a dozen bodies of 16 MiB to read at the end of a round."""
 IDLE_CHECK = 6.0
@@ -117,6 +121,7 @@ class Scraper:
         self._fetcher = Fetcher(clock, min(max_bytes, MAX_BODY_BYTES), most_idle=files // 2)
         self._loop: DaemonLookups | None = None
         self._thread: threading.Thread | None = None
+        self._running: Future[None] | None = None
 
     def round(self, targets: Sequence[Target], wanted: Callable[[Target], frozenset[str]]) -> Round:
         """Scrape every target that is due.
@@ -126,14 +131,15 @@ class Scraper:
             wanted: the sample names to read of a target, the same object each time if possible.
 
         Returns:
-            Results in at most ``min(0.9 * interval, timeout + spread + timeout / 2)`` seconds, where the
-            spread is ``min(interval / 10, 2 ms * targets)``. Never raises for what an engine does.
+            Results in at most ``min(0.9 * interval, 1.5 * timeout + spread + 3 ms * targets)`` seconds,
+            where the spread is ``min(interval / 10, 2 ms * targets)``. Never raises for what an engine does.
         """
         begun = monotonic()
         due, backing_off = self._due(targets)
         run = _Run(self._fetcher, self._clock, self._timeout, asyncio.Semaphore(self._concurrency), wanted)
         spread = min(self._interval * SPREAD_SHARE, len(due) / STARTS_PER_SECOND)
-        limit = min(self._interval * ROUND_SHARE, self._timeout * 1.5 + spread)
+        slack = self._timeout / 2 + spread + len(due) * SLACK_PER_ENGINE
+        limit = min(self._interval * ROUND_SHARE, self._timeout + slack)
         if due:
             starts = [(target, self._offset(target) * spread) for target in due]
             self._run(run.all(starts, limit), limit + GRACE)
@@ -144,17 +150,19 @@ class Scraper:
         return Round(scraped, tuple(backing_off), monotonic() - begun)
 
     def close(self) -> None:
-        """Drop connections and end the thread."""
-        loop, thread = self._loop, self._thread
+        """Drop connections and end the thread; a round under way in another thread ends at once."""
+        loop, thread, running = self._loop, self._thread, self._running
         if loop is None or thread is None:
             return
         self._loop = self._thread = None
-        loop.call_soon_threadsafe(self._fetcher.close)
+        if running is not None:
+            running.cancel()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(GRACE)
-        if not thread.is_alive():
-            loop.run_until_complete(asyncio.sleep(0))  # lets aborted connections close their sockets
-            loop.close()
+        if thread.is_alive():
+            return
+        loop.run_until_complete(_let_go(self._fetcher))
+        loop.close()
 
     def _due(self, targets: Sequence[Target]) -> tuple[list[Target], list[Target]]:
         """Part targets into those to scrape and those to leave out; forget what is gone."""
@@ -197,11 +205,13 @@ class Scraper:
             self._loop = DaemonLookups()
             self._thread = threading.Thread(target=self._loop.run_forever, name="scrape", daemon=True)
             self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._running = future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             future.result(seconds)
-        except NoResult:
+        except (NoResult, CancelledError):
             future.cancel()
+        finally:
+            self._running = None
 
 
 class _Run:
@@ -229,10 +239,13 @@ class _Run:
         loop = asyncio.get_running_loop()
         self._fetcher.forget_closed()
         self._fetcher.keep_only({_origin(target) for target, _ in starts})
-        tasks = [loop.create_task(self._one(target, start)) for target, start in starts]
-        _, late = await asyncio.wait(tasks, timeout=limit)
-        for task in late:
-            task.cancel()
+        tasks = {loop.create_task(self._one(target, start)) for target, start in starts}
+        late = tasks
+        try:
+            _, late = await asyncio.wait(tasks, timeout=limit)
+        finally:
+            for task in late:
+                task.cancel()
         if late:
             await asyncio.wait(late)
         loop.call_later(IDLE_CHECK, self._fetcher.forget_closed)
@@ -286,6 +299,16 @@ class _Run:
         place = f"engine {target.engine}" if "@" in target.url else target.url  # no password is repeated
         placed = ExpositionError(f"{place} {error}", reason=reason)
         return Scraped(target, TimedScrape(self._clock(), placed), seconds, str(placed))
+
+
+async def _let_go(fetcher: Fetcher) -> None:
+    """End scrapes under way and connections, and wait until their sockets are closed."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    fetcher.close()
+    await asyncio.sleep(0)
 
 
 class _Place:
