@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cycle import count_states
 from tuner.fit.acceptance import AcceptanceFit
-from tuner.fleet import Estimate, NotEnoughData, Schedule
+from tuner.fleet import POOLED_ROUTE, Estimate, NotEnoughData, Schedule
 from tuner.plan.planner import Plan
 
 if TYPE_CHECKING:
@@ -52,15 +52,29 @@ def pool_dict(decision: PoolDecision) -> dict[str, Any]:
         out["schedule"] = decision.schedule.as_lists()
     else:
         out["schedule_unknown"] = str(decision.schedule)
-    if isinstance(decision.acceptance, AcceptanceFit):
-        out["acceptance"] = [_acceptance_dict(decision.acceptance)]
-        out["accepted_lengths"] = [
-            {"route": decision.acceptance.route, "draft_len": k, "histogram": list(histogram)}
-            for k, histogram in sorted(decision.acceptance.accepted_lengths.items())
-        ]
-    else:
+    if isinstance(decision.acceptance, NotEnoughData):
         out["acceptance_unknown"] = str(decision.acceptance)
+    for route, fit in {POOLED_ROUTE: decision.acceptance, **decision.routes}.items():
+        if isinstance(fit, AcceptanceFit):
+            out["acceptance"].append(_acceptance_dict(fit))
+        elif route != POOLED_ROUTE:
+            out.setdefault("routes_unknown", {})[route] = str(fit)
+    out["accepted_lengths"] = [
+        {"route": route, "draft_len": k, "histogram": list(histogram)}
+        for (route, k), histogram in sorted(decision.accepted_lengths.items())
+    ]
+    out["predicted_speedup"] = [
+        {"route": route, **_speedup_dict(gain)}
+        for route, gain in {POOLED_ROUTE: decision.speedup, **decision.route_speedups}.items()
+    ]
     return out
+
+
+def _speedup_dict(gain: Estimate | NotEnoughData) -> dict[str, Any]:
+    """Return times as fast as without speculation, or why that cannot be told."""
+    if isinstance(gain, NotEnoughData):
+        return _unknown(gain)
+    return {"ratio": gain.value, "low": gain.low, "high": gain.high}
 
 
 def _acceptance_dict(fit: AcceptanceFit) -> dict[str, Any]:

@@ -104,7 +104,21 @@ def test_what_cannot_be_said_has_its_reason(served: Served) -> None:
     assert (explained["schedule"], explained["explain"]) == (None, [])
     assert "only draft length 3" in explained["schedule_unknown"]
     unknown = _get(client, "/acceptance")["cannot_say"]
-    assert [entry["pool"] for entry in unknown] == ["new"]
+    assert [(entry["pool"], entry["route"]) for entry in unknown] == [("new", "*")]
+    (gain,) = _get(client, "/pools/thin")["predicted_speedup"]
+    assert gain["route"] == "*"
+    assert "not_enough_data" in gain
+
+
+def test_routes_stand_beside_their_pool(served: Served) -> None:
+    """Acceptance, histograms and speed-up of each route, the whole pool among them as `*`."""
+    told = _get(served(), "/pools/chat")
+    for key in ("acceptance", "predicted_speedup", "accepted_lengths"):
+        assert {entry["route"] for entry in told[key]} == {"*", "tool", "web"}, key
+    series = scrape(snapshot())
+    for gain in told["predicted_speedup"]:
+        found = value(series, "tuner_predicted_speedup_ratio", pool="chat", route=gain["route"])
+        assert found == gain["ratio"]
 
 
 def test_lists_come_in_pages(served: Served) -> None:

@@ -153,6 +153,7 @@ def _undecided() -> dict[str, Any]:
         "step_time": unknown,
         "crossover": unknown,
         "accepted_lengths": [],
+        "predicted_speedup": [],
         "schedule": None,
         "schedule_unknown": str(NO_DECISION),
         "explain": [],
@@ -208,7 +209,9 @@ def acceptance(snapshot: Snapshot, query: Mapping[str, Any]) -> dict[str, Any]:
         told = _undecided() if decision is None else pool_dict(decision)
         out += told["acceptance"]
         if "acceptance_unknown" in told:
-            unknown.append({"pool": name, "not_enough_data": told["acceptance_unknown"]})
+            unknown.append({"pool": name, "route": "*", "not_enough_data": told["acceptance_unknown"]})
+        for route, reason in told.get("routes_unknown", {}).items():
+            unknown.append({"pool": name, "route": route, "not_enough_data": reason})
     return {"acceptance": plain(out), "cannot_say": unknown}
 
 

@@ -150,6 +150,14 @@ DECIDED: Final[dict[str, Schema]] = {
     "step_time": ANY,
     "crossover": ref("Crossover"),
     "accepted_lengths": listed(record({"route": TEXT, "draft_len": COUNT, "histogram": listed(NUMBER)})),
+    "predicted_speedup": listed(
+        {
+            "anyOf": [
+                record({"route": TEXT, "ratio": NUMBER, "low": NUMBER, "high": NUMBER}),
+                record({"route": TEXT, "not_enough_data": TEXT}),
+            ]
+        }
+    ),
     "explain": listed(ref("Explanation")),
     "findings": listed(ref("Finding")),
 }
@@ -200,7 +208,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "AcceptanceList": record(
         {
             "acceptance": listed(ref("Acceptance")),
-            "cannot_say": listed(record({"pool": TEXT, "not_enough_data": TEXT})),
+            "cannot_say": listed(record({"pool": TEXT, "route": TEXT, "not_enough_data": TEXT})),
         }
     ),
     "CrossoverList": record({"crossover": listed({"allOf": [record({"pool": TEXT}), ref("Crossover")]})}),
