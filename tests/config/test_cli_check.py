@@ -39,6 +39,15 @@ def test_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "note: /etc/tuner/engine.token: does not exist on this host" in captured.out
 
 
+def test_notes(write: Write, fine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no fault and still worth knowing is noted: nobody to scrape, a mode that does less so far."""
+    assert _run("config", str(write(fine + "    mode: auto\n    admin: {}\n"))) == 0
+
+    out = capsys.readouterr().out
+    assert "note: pool chat names no engines: it serves replays only" in out
+    assert "note: pool chat is auto: this release proposes schedules and pushes none" in out
+
+
 def test_fine_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON carries what was understood, durations in seconds."""
     assert _run("config", str(EXAMPLE), "--json") == 0

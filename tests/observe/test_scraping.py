@@ -18,6 +18,7 @@ from tests.observe.wire import (
     byte_by_byte,
     chunks_without_end,
     cut_off,
+    empty_members,
     gzip_bomb,
     header_by_header,
     headers_without_end,
@@ -106,6 +107,7 @@ BAD: dict[str, tuple[Behaviour, str, str]] = {
     "length": (lambda wire: wire.send(answer(bytes(2**20 + 1))), "oversize", "over the limit of 1048576"),
     "100 MB": (chunks_without_end, "oversize", "over the limit of 1048576"),
     "bomb": (gzip_bomb, "oversize", "over the limit of 1048576"),
+    "empty members": (empty_members, "oversize", "over the limit of 1048576"),
     "no gzip": (
         lambda wire: wire.send(answer(more="Content-Encoding: gzip\r\n")),
         "gzip",

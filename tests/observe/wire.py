@@ -169,6 +169,14 @@ def gzip_bomb(wire: Wire) -> None:
     wire.send(answer(gzip.compress(bytes(100_000_000), 9), more="Content-Encoding: gzip\r\n"))
 
 
+def empty_members(wire: Wire) -> None:
+    """Serve gzip without end that unpacks to nothing."""
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
+    members = gzip.compress(b"") * 3000
+    while True:
+        wire.send(members)
+
+
 def cut_off(wire: Wire) -> None:
     """End the connection within the body."""
     wire.send(answer()[:-50])

@@ -150,7 +150,7 @@ def _pool_checks(root: Mapping[str, Any], pools: list[tuple[int, Mapping[str, An
     if root.get("pools") in ([], ()):
         yield ("pools",), "is empty: give at least one pool"
     for index, pool in pools:
-        if pool.get("mode") == "auto" and not pool.get("admin"):
+        if pool.get("mode") == "auto" and pool.get("admin") is None:
             yield (
                 ("pools", index, "mode"),
                 "is auto without a way to push: add admin, or use observe or advise",

@@ -256,6 +256,11 @@ def _notes(config: Config, overrides: Mapping[Loc, str]) -> list[str]:
         for pool in config.pools
         if not pool.engines.named
     ]
+    notes += [
+        f"pool {pool.name} is auto: this release proposes schedules and pushes none"
+        for pool in config.pools
+        if pool.mode == "auto"
+    ]
     return notes + [f"{path}: does not exist on this host" for path in _files(config) if not path.exists()]
 
 

@@ -13,7 +13,6 @@ import errno
 import socket
 import ssl
 import threading
-import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -23,14 +22,13 @@ import h11
 import tuner
 from tuner._exceptions import ExpositionError, InputError
 from tuner.addresses import DEFAULT_PORTS, split_url
+from tuner.observe.answers import oversize, unpacker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 ACCEPT = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 """The format that is read fastest first; whatever else is served is judged by its content type."""
-CONTENT_TYPES = ("text/plain", "application/openmetrics-text", "text/html", "application/json")
-"""Taken to the parser, which names HTML and JSON for what they are; a missing one is taken too."""
 MOST_HEADER_BYTES = 64 * 2**10
 """Status line and headers; real ones have a few hundred bytes."""
 CHUNK = 2**16
@@ -38,10 +36,6 @@ MOST_LOOKUPS = 256
 """Names looked up at one time: a lookup cannot be ended, so those of a dead name server are counted."""
 EYEBALLS_SECONDS = 0.25
 """Head start of one address of a name over the next (RFC 8305 recommends 250 ms)."""
-
-_OK = 200
-_REDIRECTS = range(300, 400)
-_UNAUTHORIZED = (401, 403)
 
 Origin = tuple[str, str, int]
 """Scheme, host, port: what a connection can be used for again."""
@@ -155,7 +149,7 @@ class Fetcher:
         try:
             answer = await connection.ask(request)
             began = self._clock()
-            body = await connection.body(_body_limit(answer, self._max_bytes), self._max_bytes)
+            body = await connection.body(unpacker(answer, self._max_bytes), self._max_bytes)
             whole = True
         finally:
             if whole and connection.reusable() and self._count < self._most_idle:
@@ -235,14 +229,15 @@ class _Connection:
         raise EOFError
 
     async def body(self, unpack: Callable[[bytes], bytes], most: int) -> bytes:
-        """Return the body, unpacked, of at most ``most`` bytes."""
+        """Return the body, unpacked, of at most ``most`` bytes; packed bytes that give nothing count too."""
         chunks: list[bytes] = []
-        size = 0
+        size = packed = 0
         while isinstance(event := await self._next(), h11.Data):
             chunk = unpack(bytes(event.data))
             size += len(chunk)
-            if size > most:
-                raise _oversize(most)
+            packed += len(event.data)
+            if max(size, packed) > most:
+                raise oversize(most)
             chunks.append(chunk)
         unpack(b"")
         return b"".join(chunks)
@@ -268,90 +263,6 @@ class _Connection:
     def abort(self) -> None:
         """Close at once, without waiting for what is in flight."""
         self._writer.transport.abort()
-
-
-class _Gunzip:
-    """Unpacks a stream of gzip members up to a size; called with nothing at the end of the stream."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._most = most
-        self._unpack = zlib.decompressobj(wbits=31)
-        self._begun = False
-
-    def __call__(self, chunk: bytes) -> bytes:
-        if not chunk:
-            if self._begun or not self._unpack.eof:
-                raise ExpositionError("body is gzip that is cut off: scrape it again", reason="truncated")
-            return b""
-        parts: list[bytes] = []
-        while chunk:
-            if self._unpack.eof:
-                self._unpack = zlib.decompressobj(wbits=31)
-            try:
-                part = self._unpack.decompress(chunk, self._left + 1)
-            except zlib.error:
-                raise ExpositionError(
-                    "body is not the gzip it says: is a proxy between?", reason="gzip"
-                ) from None
-            self._left -= len(part)
-            if self._left < 0:
-                raise _oversize(self._most)
-            parts.append(part)
-            chunk = self._unpack.unused_data if self._unpack.eof else b""
-        self._begun = not self._unpack.eof
-        return b"".join(parts)
-
-
-def _body_limit(answer: h11.Response, most: int) -> Callable[[bytes], bytes]:
-    """Judge the head of an answer; return what unpacks its body.
-
-    Raises:
-        ExpositionError: a status other than 200, a foreign type or encoding, or a length over the limit.
-    """
-    headers = {bytes(name).decode("ascii"): bytes(value).decode("latin-1") for name, value in answer.headers}
-    _judge_status(answer.status_code)
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and kind not in CONTENT_TYPES:
-        shown = kind[:60] if kind.isprintable() else "a broken type"
-        raise ExpositionError(f"answers {shown}, not metrics: check the address", reason="content_type")
-    length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > most:
-        raise _oversize(most)
-    return _unpacker(headers, most)
-
-
-def _judge_status(status: int) -> None:
-    """Refuse every answer but 200."""
-    if status in _REDIRECTS:
-        raise ExpositionError(
-            f"redirects (HTTP {status}), which is not followed: name the address that answers itself",
-            reason="redirect",
-        )
-    if status in _UNAUTHORIZED:
-        raise ExpositionError(
-            f"asks for credentials (HTTP {status}): let the tuner read metrics without", reason="http"
-        )
-    if status != _OK:
-        raise ExpositionError(f"answers HTTP {status}: look into the log of the engine", reason="http")
-
-
-def _unpacker(headers: Mapping[str, str], most: int) -> Callable[[bytes], bytes]:
-    """Return what turns the body's chunks into text."""
-    encoding = headers.get("content-encoding", "").strip().lower()
-    if encoding in {"gzip", "x-gzip"}:
-        return _Gunzip(most)
-    if encoding not in {"", "identity"}:
-        raise ExpositionError(
-            "is packed in a way that nobody asked for: serve it plain or as gzip", reason="encoding"
-        )
-    return bytes
-
-
-def _oversize(most: int) -> ExpositionError:
-    return ExpositionError(
-        f"body is over the limit of {most} bytes: is this a metrics page?", reason="oversize"
-    )
 
 
 _EXPLAINED: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
