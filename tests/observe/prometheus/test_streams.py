@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.observe.prometheus.stub import Stub, matrix, reply
@@ -198,6 +199,19 @@ def test_a_server_that_lags_loses_nothing() -> None:
     first, *_, last = ask(matrix(), matrix(), matrix(*told))
     assert first.scraped == {}
     assert values(last.scraped[TARGET]) == [(0, 1), (15, 2)]
+
+
+def test_rounds_shorter_than_the_delay_lose_nothing() -> None:
+    """Scrapes are read two seconds after they were made, however often they are asked for."""
+    told = matrix(series("up", [(0, 1), (1, 1)]), series("running", [(0, 4), (1, 5)]))
+    with Stub(reply(told)).serve() as stub:
+        asked = PrometheusSource("main", stub.url, scrape_interval=15.0)
+        ends = [NOW - 61 + 0.5 * i for i in range(12)]
+        rounds = [
+            asked.scrapes([TARGET], "", frozenset({"running"}), since, until).scraped.get(TARGET, ())
+            for since, until in pairwise(ends)
+        ]
+    assert [values(scrapes) for scrapes in rounds if scrapes] == [[(0, 4)], [(1, 5)]]
 
 
 def test_a_time_that_was_covered_otherwise_is_left_out() -> None:

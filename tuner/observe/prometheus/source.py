@@ -209,6 +209,7 @@ class PrometheusSource:
                 self._taken[target] = max(self._taken.get(target, since), since)
         start = max(oldest, min((self._taken[target] for target in targets), default=since))
         if not targets or end <= start:
+            self._answered.update(dict.fromkeys(targets, until))
             return SourceAnswer(findings=self.findings())
         deadline = self._deadline()
         instances = sorted({instance_of(target) for target in targets})

@@ -113,7 +113,12 @@ def _place(labels: Labels) -> tuple[str, ...]:
 
 
 def _owner(streams: Sequence[Stream], labels: Labels) -> Stream | None:
-    """Return the stream whose labels a series carries, the one with the most where there are several."""
+    """Return the stream whose labels a series carries, the one with the most where there are several.
+
+    Alone at its job and instance it is the one, even where ``honor_labels`` let the engine set another label.
+    """
+    if len(streams) == 1:
+        return streams[0]
     fits = [s for s in streams if all(labels.get(key) == value for key, value in s.labels.items())]
     return max(fits, key=lambda stream: len(stream.labels), default=None)
 
