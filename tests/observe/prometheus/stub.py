@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
 
 
@@ -28,8 +29,13 @@ class Request:
 class Stub:
     """Answers each request with ``answers`` in turn, the last one for ever."""
 
-    def __init__(self, *answers: Callable[[socket.socket, threading.Event], None]) -> None:
+    def __init__(
+        self,
+        *answers: Callable[[socket.socket, threading.Event], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.answers = list(answers)
+        self._tls = tls
         self.requests: list[Request] = []
         self.ended = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -38,7 +44,7 @@ class Stub:
     @property
     def url(self) -> str:
         """Base address."""
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     @contextmanager
     def serve(self) -> Iterator[Stub]:
@@ -66,7 +72,10 @@ class Stub:
             self._threads.append(thread)
             thread.start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, accepted: socket.socket) -> None:
+        connection = accepted
+        with suppress(OSError):
+            connection = self._tls.wrap_socket(accepted, server_side=True) if self._tls else accepted
         with connection, suppress(OSError):
             text = b""
             while b"\r\n\r\n" not in text:
