@@ -25,7 +25,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [
             program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-            "-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(pem),
+            "-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
+            "-out", str(pem),
         ],
         check=True, capture_output=True,
     )  # fmt: skip
