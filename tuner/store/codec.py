@@ -113,6 +113,8 @@ def encode_window(window: Window, series_id: int, fingerprint_id: int) -> dict[s
         raise refuse(f"{where} ends before it starts, at {window.end}: mend what made it")
     if not -BIGGEST_INTEGER <= window.restarts <= BIGGEST_INTEGER:
         raise refuse(f"{where}: {window.restarts} restarts are not a count")
+    if window.weight != 1.0:
+        raise refuse(f"{where} stands for {window.weight:g} windows: only windows as observed are stored")
     for name in COUNT_COLUMNS:
         value = getattr(counts, name)
         row[name] = None if value is None else number(value, f"{where}: {name}")

@@ -132,10 +132,12 @@ def add(connection: Connection, windows: Sequence[Window], known: Numbers) -> Ad
                 index_elements=["start_time", "series_id"]
             ),
             fresh,
+            execution_options={"preserve_rowcount": True},
         )
         count = result.rowcount
-        touch(connection, RAW)
-        _mark(connection, RAW, fresh, states["raw"].rolled_up_to)
+        if count:
+            touch(connection, RAW)
+            _mark(connection, RAW, fresh, states["raw"].rolled_up_to)
     for row in rows:
         if row["start_time"] < horizon:
             count += _add_late(connection, row, states)
@@ -174,7 +176,7 @@ def _add_late(connection: Connection, row: dict[str, Any], states: dict[str, Tie
         select(table.c.start_time)
         .where(
             table.c.series_id == row["series_id"],
-            table.c.start_time > row["start_time"] - HOUR,
+            table.c.start_time > row["start_time"] - 2 * HOUR,
             table.c.start_time < row["end_time"],
             (table.c.until_time > row["start_time"]) | (table.c.start_time >= row["start_time"]),
         )
@@ -185,9 +187,11 @@ def _add_late(connection: Connection, row: dict[str, Any], states: dict[str, Tie
     result = connection.execute(
         insert_into(connection, table).on_conflict_do_nothing(),
         [{**row, "windows": 1, "until_time": row["end_time"]}],
+        execution_options={"preserve_rowcount": True},
     )
-    touch(connection, tier)
-    _mark(connection, tier, [row], states[tier.name].rolled_up_to)
+    if result.rowcount:
+        touch(connection, tier)
+        _mark(connection, tier, [row], states[tier.name].rolled_up_to)
     return int(result.rowcount)
 
 
