@@ -318,7 +318,7 @@ class LiveGroup:
             self._join(one, after)
         if one.raw.interval.event == "restart":
             self.restarts += 1
-            self.watch.tables.restarted(one.raw.end)
+            self.watch.tables.restarted(one.raw.start)
         limit = jump_limit(self.changes)
         table = self.watch.tables.over(one.raw)
         looked = one.state, one.reason

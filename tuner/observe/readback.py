@@ -91,8 +91,7 @@ def read_back(
     Returns:
         What it says, or why nothing can be said; a refusal is not retryable, silence is.
     """
-    parts = urlsplit(admin_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_address(admin_url):
         return SourceError("admin address is no http(s) URL: check admin.url_template", retryable=False)
     if not _left_behind.acquire(blocking=False):
         return SourceError(f"{MOST_LEFT_BEHIND} engines still keep earlier requests open", retryable=True)
@@ -110,6 +109,15 @@ def read_back(
     if not finished.wait(seconds + 1.0) or not answers:
         return SourceError(f"no answer within {seconds:g} s", retryable=True)
     return answers[0]
+
+
+def _is_address(url: str) -> bool:
+    """Tell whether a URL names a host to ask."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an address in brackets that is none
+        return False
 
 
 class _UnusableError(Exception):
