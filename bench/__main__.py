@@ -14,6 +14,7 @@ from bench.seeds import commit_hash
 
 MEASUREMENTS = (
     "bench.exposition",
+    "bench.live_windows",
     "bench.scrape_round",
     "bench.recording_prediction",
     "bench.recording_regret",
