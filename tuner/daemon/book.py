@@ -31,6 +31,12 @@ class JobBook:
         begun = monotonic()
         self._entries = {name: _Entry(JobStatus(name), begun) for name in names}
 
+    def begin(self) -> None:
+        """Count from now on: jobs are about to be run."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.finished = self._monotonic()
+
     def started(self, name: str, now: float) -> None:
         """Note that a run begins."""
         with self._lock:

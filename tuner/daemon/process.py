@@ -105,6 +105,7 @@ class Daemon:
             for web in self.webs:
                 web.start()
             self.service.writer.start()
+            self.service.book.begin()
             self.driver.start(self.service.cadence, self.clock.now())
             self._loop()
             return self._end()

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 READ_SHARE = 0.8
 """Part of a cycle's interval that reading schedules back may take."""
+LEAST_HANG = 10.0
+"""Seconds below which no job is said to hang, however short its interval."""
 WATCHED_JOBS = ("scrape", "cycle")
 """Jobs whose ends are signs of life."""
 
@@ -231,7 +233,11 @@ class Service:
         """Return the watched jobs whose last end lies more than twice their interval back, and how far."""
         intervals = {"scrape": self.cadence.scrape, "cycle": self.cadence.cycle}
         idle = {name: self.book.idle_for(name) for name in WATCHED_JOBS}
-        return {name: s for name, s in idle.items() if s > HANG_INTERVALS * intervals[name]}
+        return {
+            name: seconds
+            for name, seconds in idle.items()
+            if seconds > max(HANG_INTERVALS * intervals[name], LEAST_HANG)
+        }
 
     def adopt(self, config: Config) -> None:
         """Take other settings; what did not change keeps its state.
