@@ -19,6 +19,10 @@ ROWS = re.findall(
 )
 
 
+CODE = re.compile(r"[a-z][a-z0-9_]*")
+NO_CODES = {*SEVERITIES, "debug", "ok", "summary", "tuner_build_info", "tuner_schedule_info"}
+"""What stands before the word of a severity and is something else: levels of the log, kinds of metrics."""
+
 Place = tuple[ast.expr, ast.expr | None]
 """An expression that is a code, and what stands as its severity."""
 
@@ -92,7 +96,7 @@ def _codes() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for place in places:
         for code, severities in _pairs(*place):
-            if code not in SEVERITIES:
+            if CODE.fullmatch(code) and code not in NO_CODES:
                 found.setdefault(code, set()).update(severities)
     return found
 
