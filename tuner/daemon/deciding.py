@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
 from tuner.cycle import State, run_once
 from tuner.daemon.records import fit_records
+from tuner.fit.corroborate import corroborate
 from tuner.fleet import Schedule, WindowState
 from tuner.serve.snapshot import ScheduleStatus
 
@@ -103,6 +105,7 @@ class Decider:
         settings = {name: watched.settings for name, watched in wiring.watched.items()}
         with self._timed("decide"):
             decision = run_once(look.evidence, State(settings, active=self._active(pools)), look.now)
+            decision = replace(decision, pools=tuple(map(_with_gpus, decision.pools)))
         self.decision = decision
         seen, self._looked = self._looked, look.now
         with self._timed("store"):
@@ -179,6 +182,16 @@ class Decider:
         finally:
             self._runs[stage] += 1
             self._seconds[stage] += self._monotonic() - begun  # type: ignore[assignment]  # a Counter of floats
+
+
+def _with_gpus(one: PoolDecision) -> PoolDecision:
+    """Add what GPUs say against the fit, where windows tell what they did."""
+    if all(window.gauges.tensor_active is None for window in one.windows):
+        return one
+    found = corroborate(one.step_time, one.windows).findings
+    return replace(
+        one, findings=(*one.findings, *(replace(f, subject={"pool": one.pool, **f.subject}) for f in found))
+    )
 
 
 def _one_each(findings: Iterable[Finding]) -> list[Finding]:

@@ -6,13 +6,15 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tuner.daemon.gpus import ORIGIN
 from tuner.daemon.watching import error_of
+from tuner.observe.gpu import EXPORTER_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tuner.daemon.notices import Notices
-    from tuner.daemon.ports import Answered, Scraper, Server
+    from tuner.daemon.ports import Answer, Answered, Scraper, Server
     from tuner.daemon.watching import Watched
     from tuner.fleet import Finding, Target, Window
     from tuner.observe.windows import WindowSet
@@ -93,7 +95,7 @@ class Gatherer:
         for name, pool in watched.items():
             by_server, others = self._split(pool)
             self._change_source(pool, direct=not by_server)
-            direct += others
+            direct += [*others, *pool.gpus.targets]
             if by_server:
                 errand = self._send(name, pool, by_server, now)
                 asked += [] if errand is None else [errand]
@@ -104,9 +106,21 @@ class Gatherer:
                 self._take(watched, errand, out)
             else:
                 self._late(watched[errand.pool])
-        for pool in watched.values():
+        for name, pool in watched.items():
             self._judge(pool)
+            if pool.pool.gpu is not None:
+                self._fill(name, pool, now, out)
         return out
+
+    def _fill(self, name: str, watched: Watched, now: float, out: Gathered) -> None:
+        """Put what GPUs did into the windows of their pool."""
+        gpu = watched.pool.gpu
+        if gpu is not None and gpu.prometheus is not None:
+            source = gpu.prometheus.source
+            if why := watched.gpus.read(self._servers[source], now):
+                self._server_down(source, why)
+        filled = iter(watched.gpus.fill([w for w in out.windows if w.pool == name], watched.targets, now))
+        out.windows = [next(filled) if window.pool == name else window for window in out.windows]
 
     def forget(self, pools: Mapping[str, Watched]) -> None:
         """Drop what is held for pools that are gone."""
@@ -137,13 +151,25 @@ class Gatherer:
             watched.begin_anew()
 
     def _scrape(self, watched: Mapping[str, Watched], targets: Sequence[Target], out: Gathered) -> None:
-        round_ = self._scraper.round(targets, lambda target: watched[target.pool].wanted)
+        round_ = self._scraper.round(targets, lambda target: _wanted(watched, target))
         for answer in round_.scraped:
             pool = watched[answer.target.pool]
+            if answer.target.origin == ORIGIN:
+                pool.gpus.take(answer.target, answer.scrape)
+                self._exporter(answer)
+                continue
             pool.answered(answer.target, answer.scrape.time, answer.seconds, answer.error)
             out.failed += bool(answer.error)
             out.add(pool.take(answer.target, (answer.scrape,)))
         out.asked += len(targets)
+
+    def _exporter(self, answer: Answer) -> None:
+        """Say whether an exporter answers."""
+        source = answer.target.engine
+        if answer.error:
+            self._down(source, f"{source} cannot be read: {answer.error}")
+        else:
+            self._notices.clear("source_down", {"source": source})
 
     def _send(self, name: str, watched: Watched, targets: tuple[Target, ...], now: float) -> _Errand | None:
         """Ask a server about a pool, unless its last answer is still awaited."""
@@ -196,13 +222,14 @@ class Gatherer:
         self._server_down(way.source, f"no answer within {SERVER_SHARE * self._interval:g} s")
 
     def _server_down(self, source: str, why: str) -> None:
-        self._notices.note(
-            "source_down",
-            "info",
+        self._down(
+            source,
             f"metrics server {source} cannot be read: {why}. The last schedule stands; what was missed is "
             "read when it is back.",
-            {"source": source},
         )
+
+    def _down(self, source: str, message: str) -> None:
+        self._notices.note("source_down", "info", message, {"source": source})
 
     def _judge(self, watched: Watched) -> None:
         """Say which engines do not answer."""
@@ -212,6 +239,10 @@ class Gatherer:
             self._notices.clear("engines_unreachable", subject)
         else:
             self._notices.add([finding], None)
+
+
+def _wanted(watched: Mapping[str, Watched], target: Target) -> frozenset[str]:
+    return EXPORTER_NAMES if target.origin == ORIGIN else watched[target.pool].wanted
 
 
 def servers_up(servers: Mapping[str, Server]) -> dict[str, bool]:

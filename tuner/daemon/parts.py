@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.fleet import Fingerprint, Target
     from tuner.observe.outcomes import SourceError
     from tuner.observe.prometheus import SourceAnswer
+    from tuner.observe.prometheus.streams import Series
     from tuner.vocabulary import Vocabulary
 
 HTTP_SECONDS = 5.0
@@ -140,6 +141,13 @@ class LockedServer:
         """Return the label sets of the engines that it scrapes."""
         with self._lock:
             return self._source.targets(selector, now)
+
+    def series(
+        self, names: frozenset[str], selector: str, since: float, until: float
+    ) -> tuple[Series, ...] | SourceError:
+        """Return raw samples of any series."""
+        with self._lock:
+            return self._source.series(names, selector, since, until)
 
     def scrapes(
         self, targets: Sequence[Target], selector: str, wanted: frozenset[str], since: float, until: float

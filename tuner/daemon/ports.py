@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tuner.fleet import Finding, Schedule, Target
     from tuner.observe.exposition import TimedScrape
     from tuner.observe.outcomes import SourceError
+    from tuner.observe.prometheus.streams import Series
     from tuner.observe.windows import WindowSet
 
 
@@ -132,6 +133,11 @@ class Server(Protocol):
 
     def targets(self, selector: str, now: float, /) -> tuple[dict[str, str], ...] | SourceError:
         """Return the label sets of the engines that it scrapes; raises nothing."""
+
+    def series(
+        self, names: frozenset[str], selector: str, since: float, until: float
+    ) -> tuple[Series, ...] | SourceError:
+        """Return raw samples of any series; raises nothing."""
 
     def scrapes(
         self, targets: Sequence[Target], selector: str, wanted: frozenset[str], since: float, until: float

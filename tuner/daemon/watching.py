@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
+from tuner.daemon.gpus import Gpus
 from tuner.fleet import Finding
 from tuner.serve.snapshot import TargetStatus
 
@@ -40,11 +41,13 @@ class Watched:
         vocabulary: Vocabulary,
         directory: Directory,
         make_live: Callable[[], Live],
+        interval: float,
     ) -> None:
         self.pool = pool
         self.settings = settings
         self.vocabulary = vocabulary
-        self.wanted = vocabulary.sample_names
+        self.gpus = Gpus(pool, interval)
+        self.wanted = vocabulary.sample_names | self.gpus.wanted
         self.directory = directory
         self.server: Server | None = None
         """The metrics server that it is found or read by, if there is one."""
@@ -52,7 +55,7 @@ class Watched:
         self._lock = threading.Lock()
         self._live = make_live()
         self._known: dict[Target, Schedule | None] = {}
-        self.interval = 0.0
+        self.interval = interval
         """Seconds between two scrapes that its windows are made for."""
         self.found: Found | None = None
         """What discovery said last; ``None`` before the first time."""
@@ -81,7 +84,10 @@ class Watched:
     def findings(self) -> tuple[Finding, ...]:
         """What is noticed now of its engines, at most :data:`MOST_ALIKE` of a kind, the first by name."""
         with self._lock:
-            noticed = sorted(self._live.findings, key=lambda f: (f.code, f.subject.get("engine", "")))
+            noticed = sorted(
+                (*self._live.findings, *self.gpus.findings),
+                key=lambda f: (f.code, f.subject.get("engine", "")),
+            )
         return tuple(
             each for _, alike in groupby(noticed, lambda f: f.code) for each in islice(alike, MOST_ALIKE)
         )
@@ -91,6 +97,7 @@ class Watched:
         with self._lock:
             if target not in self._known:
                 self._tell(target, self.pool.startup, -math.inf)
+            self.gpus.estimate(target, scrapes)
             return self._live.add(target, scrapes)
 
     def runs(self, target: Target, schedule: Schedule | None, since: float) -> None:

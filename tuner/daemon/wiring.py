@@ -125,8 +125,9 @@ def _watch(
         vocabulary,
         parts.directory(config, pool, servers),
         lambda: parts.live(config, pool, vocabulary, fingerprint),
+        config.scrape.interval,
     )
-    made.server, made.interval = server, config.scrape.interval
+    made.server = server
     return made
 
 
