@@ -44,7 +44,7 @@ def pool_settings(name: str = "dense-70b", **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "engine": "vllm",
-        "engines": {"static": ["http://127.0.0.1:1"]},
+        "engines": {"static": [f"http://{name}.example:1"]},
         "startup_schedule": [[1, 14, 4], [15, 30, 2], [31, 96, 1]],
         "max_batch": 96,
         **more,
