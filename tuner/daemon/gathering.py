@@ -36,6 +36,8 @@ class _Errand:
     until: float
     done: threading.Event = field(default_factory=threading.Event)
     answer: Answered | None = None
+    taken: bool = False
+    """Whether the answer was read: one that comes after its round is read in the next."""
 
 
 @dataclass(slots=True)
@@ -97,12 +99,12 @@ class Gatherer:
             self._change_source(pool, direct=not by_server)
             direct += [*others, *pool.gpus.targets]
             if by_server:
-                errand = self._send(name, pool, by_server, now)
-                asked += [] if errand is None else [errand]
+                asked += self._send(name, pool, by_server, now)
         if direct:
             self._scrape(watched, direct, out)
         for errand in asked:
             if errand.done.wait(SERVER_SHARE * self._interval):
+                errand.taken = True
                 self._take(watched, errand, out)
             else:
                 self._late(watched[errand.pool])
@@ -171,14 +173,15 @@ class Gatherer:
         else:
             self._notices.clear("source_down", {"source": source})
 
-    def _send(self, name: str, watched: Watched, targets: tuple[Target, ...], now: float) -> _Errand | None:
-        """Ask a server about a pool, unless its last answer is still awaited."""
+    def _send(self, name: str, watched: Watched, targets: tuple[Target, ...], now: float) -> list[_Errand]:
+        """Ask a server about a pool, unless its last answer is still awaited; return what is to be read."""
         way = watched.pool.engines.prometheus
         assert way is not None
         pending = self._errands.get(name)
         if pending is not None and not pending.done.is_set():
             self._late(watched)
-            return None
+            return []
+        late = [] if pending is None or pending.taken else [pending]
         errand = self._errands[name] = _Errand(name, targets, now)
         server = self._servers[way.source]
         since = self._read_until.get(name, now - FIRST_READ * self._interval)
@@ -193,7 +196,7 @@ class Gatherer:
             threading.Thread(target=ask, name=f"server-{way.source}", daemon=True).start()
         else:
             ask()
-        return errand
+        return [*late, errand]
 
     def _take(self, watched: Mapping[str, Watched], errand: _Errand, out: Gathered) -> None:
         """Sort a server's answer."""
@@ -209,7 +212,8 @@ class Gatherer:
         self._notices.clear("source_down", {"source": way.source})
         out.told += answer.findings
         self._read_until[errand.pool] = errand.until
-        for target in errand.targets:
+        here = set(pool.targets)
+        for target in (target for target in errand.targets if target in here):
             scrapes = tuple(answer.scraped.get(target, ()))
             if scrapes:
                 error = error_of(scrapes[-1])
