@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.recovery.step_time_world import make_windows
-from tuner.fit.cells import EDGE_VARIANCE, build_cells, usable_draft_len
+from tuner.fit.cells import EDGE_VARIANCE, build_cells, mix_spread, usable_draft_len
 from tuner.fleet import Fingerprint, Window, WindowState
 
 
@@ -74,7 +74,7 @@ def test_windows_without_what_a_step_time_needs_are_left_out_with_their_reason()
         "steps or tokens in flight untold": 2,
         "fewer than 5 steps": 1,
         "mix of unknown draft lengths": 1,
-        "mix of draft lengths that are no neighbours": 1,
+        "mix of draft lengths too far apart": 1,
     }
 
 
@@ -129,3 +129,26 @@ def test_a_change_of_context_ends_a_block() -> None:
     context = np.array([1e3] * 3 + [1.6e4] * 3)
     cells = build_cells(make_windows(np.ones(6), np.zeros(6), np.full(6, 0.01), context=context))
     assert cells.context.tolist() == pytest.approx([1e3, 1.6e4])
+
+
+def test_a_mix_of_near_draft_lengths_stands_for_its_mean_with_room_for_what_it_hides() -> None:
+    """Steps at K = 2 and 4 in one window, as at the threshold of a schedule, cost what K = 3 does to 2 %."""
+    (window,) = _run([8], [3], [0.02])
+    mixed = replace(window, draft_lens=frozenset({2, 4}))
+    cells = build_cells([mixed])
+    assert cells.draft_len.tolist() == [3.0]
+    assert not cells.pure.any(), "no step ran K = 3"
+    assert cells.root[0] == pytest.approx((2**0.5 + 4**0.5) / 2)
+    assert cells.mix[0] == pytest.approx(0.25 * np.log(5 / 3) ** 2)
+    assert cells.sampling_variance[0] > build_cells([window]).sampling_variance[0]
+    assert usable_draft_len(replace(window, draft_lens=frozenset({0, 1, 12}))) == (
+        "mix of draft lengths too far apart"
+    )
+
+
+def test_three_draft_lengths_spread_less_than_the_outermost_two() -> None:
+    """Mean 2 of K = 1, 2 and 4 may be all steps at 2: the spread is taken between that and none at 2."""
+    spread = mix_spread({1, 2, 4}, 2.0)
+    assert 0 < spread < mix_spread({1, 4}, 2.0)
+    assert mix_spread({1, 4}, 2.0) == pytest.approx(2 / 9 * np.log(5 / 2) ** 2)
+    assert mix_spread({3}, 3.0) == 0

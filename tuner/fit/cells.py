@@ -7,6 +7,7 @@ the code path differ, which on a real engine is twice the noise within.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +18,7 @@ import numpy as np
 from tuner.fleet import WindowState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,6 +45,12 @@ SAME_MIX = 0.25
 """Largest distance of mean draft lengths inside a block of mixed windows."""
 PURE_SHARE = 0.95
 """Least share of drafting request steps for a window to count as wholly at its draft length."""
+MIX_SPREAD = 0.13
+"""Largest variance of log tokens in flight that a mix of draft lengths may give the steps of a window: 1 and
+3, or 0 and 1, in equal parts have 0.12. What a mix does to the mean step time beyond its mean tokens is half
+of it times the curvature of the step time, 0.25 at the knee of p = 2 and 0.75 of p = 4."""
+MIX_EXCESS = 0.25
+"""Standard deviation of that in log seconds, over the variance: 0.016 for 2 and 4 in equal parts."""
 OPTIONAL_DRAFTERS = ("ngram", "suffix")
 """Methods that stay silent where nothing matches; fewer drafts than steps is no sign of a mix."""
 OUTLIER_Z = 4.0
@@ -73,6 +80,10 @@ class Cells:
     """Unix seconds of the block's middle."""
     tokens_per_second: Floats
     """Emitted tokens per wall second, NaN where the engine does not tell."""
+    root: Floats
+    """Mean square root of the draft length."""
+    mix: Floats
+    """Variance of log tokens in flight that a mix of draft lengths gives a cell's steps, 0 without one."""
     edge_variance: Floats
     """Variance of log seconds from the steps cut by scrapes."""
     within: float
@@ -87,12 +98,12 @@ class Cells:
     @property
     def sampling_variance(self) -> Floats:
         """Variance (g,) of each cell's log seconds from noise within the cell."""
-        return self.edge_variance + self.within**2 / self.windows
+        return self.edge_variance + self.within**2 / self.windows + (MIX_EXCESS * self.mix) ** 2
 
     @property
     def pure(self) -> NDArray[np.bool_]:
         """Cells (g,) at one whole draft length."""
-        return np.asarray(self.draft_len == np.round(self.draft_len))
+        return np.asarray((self.draft_len == np.round(self.draft_len)) & (self.mix == 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,8 @@ class _Row:
     start: float
     end: float
     draft_len: float
+    mix: float
+    root: float
     batch: float
     tokens: float
     context: float
@@ -114,8 +127,9 @@ class _Row:
 def usable_draft_len(window: Window) -> float | str:
     """Return the draft length that a window stands for, or the reason why it stands for none.
 
-    A window over two neighbouring draft lengths stands for its mean, since a cost that is a function
-    of whole K is interpolated between neighbours, and so does one of a drafter that is silent at will,
+    A window over several draft lengths stands for its mean, since a cost that is a function of whole K is
+    interpolated between them: exactly between neighbours, else with the error that :data:`MIX_EXCESS`
+    allows for, if they are not too far apart. So does one of a drafter that is silent at will,
     whose own cost is next to nothing (0.6 % of a verify pass, SpecDecode-Bench predictor.py), or of drafts
     that were cut short: what was drafted is what a step costs. Any other mix is refused.
     """
@@ -130,9 +144,41 @@ def usable_draft_len(window: Window) -> float | str:
     if not window.draft_lens:
         return 0.0 if mean == 0 else "drafts counted at draft length 0"
     low, high = min(window.draft_lens), max(window.draft_lens)
-    if high - low > 1:
-        return "mix of draft lengths that are no neighbours"
+    if high - low > 1 and mix_spread(window.draft_lens, mean) > MIX_SPREAD:
+        return "mix of draft lengths too far apart"
     return _drafting_len(window, (low, high))
+
+
+def mix_spread(draft_lens: Collection[int], mean: float) -> float:
+    """Return the variance of log(K + 1) over steps at these draft lengths with this mean.
+
+    Two lengths and their mean tell it. Of three and more it lies between that of the two around the mean and
+    that of the two outermost, and their middle is taken. The batch, which falls as K rises under a schedule,
+    makes the true spread of tokens in flight smaller.
+    """
+    spreads = []
+    for low, high in _pairs(draft_lens, mean):
+        share = (mean - low) / (high - low) if high > low else 0.0
+        spreads.append(share * (1 - share) * math.log((high + 1) / (low + 1)) ** 2)
+    return sum(spreads) / len(spreads)
+
+
+def mean_root(draft_lens: Collection[int], mean: float) -> float:
+    """Return the mean square root of the draft length over such steps, to the same approximation."""
+    roots = []
+    for low, high in _pairs(draft_lens, mean):
+        share = (mean - low) / (high - low) if high > low else 0.0
+        roots.append((1 - share) * math.sqrt(low) + share * math.sqrt(high))
+    return sum(roots) / len(roots)
+
+
+def _pairs(draft_lens: Collection[int], mean: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the two draft lengths around a mean and the two outermost; the mean lies within both."""
+    lens = sorted(draft_lens)
+    inner = min(max(mean, lens[0]), lens[-1])
+    below = max(length for length in lens if length <= inner)
+    above = min(length for length in lens if length >= inner)
+    return (float(below), float(above)), (float(lens[0]), float(lens[-1]))
 
 
 def _drafting_len(window: Window, lens: tuple[int, int]) -> float | str:
@@ -166,8 +212,20 @@ def _row(window: Window) -> _Row | str:
     kv_tokens = window.gauges.kv_tokens
     context = float("nan") if kv_tokens is None else kv_tokens
     throughput = float("nan") if window.tokens_per_second is None else window.tokens_per_second
+    lens = window.draft_lens or ()
+    far = len(lens) > 1 and max(lens) - min(lens) > 1
+    mix, root = 0.0, root_of(draft_len)
+    if far:
+        mix, root = mix_spread(lens, draft_len), mean_root(lens, draft_len)
     where = (window.engine, window.start, window.end)
-    return _Row(*where, draft_len, batch, tokens, context, seconds, steps, throughput)
+    return _Row(*where, draft_len, mix, root, batch, tokens, context, seconds, steps, throughput)
+
+
+def root_of(draft_len: float) -> float:
+    """Return the square root of a draft length, between two whole ones theirs, interpolated."""
+    low = math.floor(draft_len)
+    part = draft_len - low
+    return math.sqrt(low) * (1 - part) + math.sqrt(low + 1) * part
 
 
 def build_cells(windows: Sequence[Window]) -> Cells:
@@ -207,7 +265,7 @@ def _blocks(rows: Sequence[_Row]) -> list[list[_Row]]:
 def _continues(block: Sequence[_Row], row: _Row) -> bool:
     """Tell whether a window belongs to the block before it."""
     first, last = block[0], block[-1]
-    if row.engine != first.engine or not _same_draft_len(row.draft_len, first.draft_len):
+    if row.engine != first.engine or not _same_draft_len(row, first):
         return False
     if row.start - last.end > MAX_GAP * (last.end - last.start):
         return False
@@ -222,10 +280,15 @@ def _continues(block: Sequence[_Row], row: _Row) -> bool:
     )
 
 
-def _same_draft_len(one: float, other: float) -> bool:
+def _same_draft_len(one: _Row, other: _Row) -> bool:
     """Tell whether two windows ran one draft length, or drafted much alike between two."""
-    mixed = one % 1 > 0 and other % 1 > 0
-    return one == other or (mixed and abs(one - other) <= SAME_MIX)
+    if _is_mixed(one) and _is_mixed(other):
+        return abs(one.draft_len - other.draft_len) <= SAME_MIX
+    return one.draft_len == other.draft_len and _is_mixed(one) == _is_mixed(other)
+
+
+def _is_mixed(row: _Row) -> bool:
+    return row.mix > 0 or row.draft_len % 1 > 0
 
 
 def _spread_within(blocks: Sequence[Sequence[_Row]]) -> tuple[float, set[int]]:
@@ -266,11 +329,12 @@ def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[st
         return np.asarray(np.array(sums, dtype=np.float64) / steps)
 
     draft_len = mean([[row.draft_len for row in block] for block in blocks])
-    whole = np.array([block[0].draft_len % 1 == 0 for block in blocks], dtype=np.bool_)
+    whole = np.array([not _is_mixed(block[0]) for block in blocks], dtype=np.bool_)
+    draft_len = np.where(whole, [block[0].draft_len for block in blocks], draft_len)
     runs = np.array([1 + sum(b.start - a.end > CONTIGUOUS for a, b in pairwise(block)) for block in blocks])
     return Cells(
         engine=tuple(block[0].engine for block in blocks),
-        draft_len=np.where(whole, [block[0].draft_len for block in blocks], draft_len),
+        draft_len=draft_len,
         batch=mean([[row.batch for row in block] for block in blocks]),
         tokens=mean([[row.tokens for row in block] for block in blocks]),
         context=mean([[row.context for row in block] for block in blocks]),
@@ -279,6 +343,8 @@ def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[st
         windows=np.array([len(block) for block in blocks], dtype=np.float64),
         time=np.array([(block[0].start + block[-1].end) / 2 for block in blocks], dtype=np.float64),
         tokens_per_second=mean([[row.tokens_per_second for row in block] for block in blocks]),
+        root=mean([[row.root for row in block] for block in blocks]),
+        mix=mean([[row.mix for row in block] for block in blocks]),
         edge_variance=EDGE_VARIANCE * runs / steps**2,
         within=within,
         left_out=left_out,

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 MIN_WINDOWS = 3
 EXTRAPOLATION = 1.5
 """Predictions beyond this multiple of the largest tokens in flight or context seen are extrapolating."""
+MIX_REACH = 0.5
+"""Draft tokens beyond the mean draft lengths seen at which a prediction is not extrapolating yet. Cells at
+one draft length differ by whole ones, so that it concerns mixes alone; half a token is half a drafter's pass."""
 RESAMPLES = 64
 """Resampled fits per variant, o folded and o free: 128 in all. A standard deviation of 64 is known to
 9 %, and they cost about as much as the choice of columns."""
@@ -179,15 +182,17 @@ class StepTimeFit:
     ) -> NDArray[np.bool_]:
         """Tell where a prediction lies outside of what was measured, arguments broadcast.
 
-        That is beyond 1.5 times the largest tokens in flight or context seen, or outside of the range
-        of draft lengths seen.
+        That is beyond 1.5 times the largest tokens in flight or context seen, or more than half a token
+        outside of the range of mean draft lengths seen: a longest draft that ran in mixes only is inside.
         """
         given = 0.0 if context_tokens is None else context_tokens
         b, k, p, context = np.broadcast_arrays(
             *(np.asarray(x, dtype=np.float64) for x in (batch, draft_len, prompt_tokens, given))
         )
         out = b * (k + 1) + p > EXTRAPOLATION * self.cells.tokens.max()
-        out = out | (k > self.cells.draft_len.max()) | (k < self.cells.draft_len.min())
+        out = (
+            out | (k > self.cells.draft_len.max() + MIX_REACH) | (k < self.cells.draft_len.min() - MIX_REACH)
+        )
         seen = self.cells.context[np.isfinite(self.cells.context)]
         if len(seen):
             out = out | (context > EXTRAPOLATION * seen.max())
@@ -322,7 +327,7 @@ def _solve_without_bursts(
     """Solve for the curve of single steps: what prompts add by coming whole is taken out of the cells."""
     decode = cells.batch * (cells.draft_len + 1)
     prompts = np.maximum(cells.tokens - decode, 0.0)
-    columns = column_matrix(cells.batch, cells.draft_len, np.nan_to_num(cells.context))
+    columns = column_matrix(cells.batch, cells.draft_len, np.nan_to_num(cells.context), cells.root)
     taken = np.zeros(len(cells))
     problem, scaled = solve_cells(cells, prior_crossover)
     for _ in range(BURST_ROUNDS):

@@ -79,14 +79,16 @@ def drafter_of(theta: Floats, shape: Shape, reason: str) -> Drafter:
     return Drafter(shape, base, slope, root, batched, reason)
 
 
-def column_matrix(batch: Floats, draft_len: Floats, context: Floats) -> Floats:
+def column_matrix(batch: Floats, draft_len: Floats, context: Floats, root: Floats | None = None) -> Floats:
     """Return the linear columns (n, 7) at batch, draft length and context tokens, each (n,).
 
-    A draft length between two whole ones is a mix of both, so its root is theirs, interpolated.
+    A draft length between two whole ones is a mix of both, so its root is theirs, interpolated, unless the
+    mean root of the mix is given.
     """
-    low = np.floor(draft_len)
-    part = draft_len - low
-    root = np.sqrt(low) * (1 - part) + np.sqrt(low + 1) * part
+    if root is None:
+        low = np.floor(draft_len)
+        part = draft_len - low
+        root = np.sqrt(low) * (1 - part) + np.sqrt(low + 1) * part
     return np.column_stack(
         [
             np.ones_like(draft_len),

@@ -132,7 +132,7 @@ def _problem(cells: Cells, prior_crossover: float | None) -> Problem:
     top = max(float(context.max()), 1.0)
     units = np.ones(PARAMETERS)
     units[BATCHED], units[CONTEXT], units[CONTEXT_DRAFT] = tokens, top, top
-    columns = column_matrix(cells.batch, cells.draft_len, context) / units[NONLINEAR:]
+    columns = column_matrix(cells.batch, cells.draft_len, context, cells.root) / units[NONLINEAR:]
     median, sd = CROSSOVER_PRIOR if prior_crossover is None else (prior_crossover, HARDWARE_SD)
     design = Design(
         tokens=cells.tokens / tokens,

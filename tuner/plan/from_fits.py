@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from tuner.fit.step_time import MIX_REACH
 from tuner.fleet import NotEnoughData, WindowState
 from tuner.plan.goodput import CellState, GoodputTable
 
@@ -112,7 +113,7 @@ def table_from_fits(
         return step_time
     seen = _measured_batches(step_time.cells)
     batches = planning_batches(seen.tolist())
-    longest = int(max(step_time.cells.draft_len.max(), max(acceptance.emitted, default=0)))
+    longest = max(round(float(step_time.cells.draft_len.max())), max(acceptance.emitted, default=0))
     lens = sorted({*range(longest + 1), *(options.allowed_draft_lens or ())})
     ratio = _prompt_tokens_per_output_token(windows)
     unknown = _unknown(acceptance, step_time, lens, _ran(windows))
@@ -188,7 +189,7 @@ def _states(
     states = np.where(inside, CellState.INTERPOLATED, CellState.EXTRAPOLATED)
     if isinstance(step_time.split, NotEnoughData):  # the curve knows the loads seen, and no other
         ran = step_time.cells.draft_len
-        states[:, (lens < ran.min()) | (lens > ran.max())] = CellState.UNKNOWN
+        states[:, (lens < ran.min() - MIX_REACH) | (lens > ran.max() + MIX_REACH)] = CellState.UNKNOWN
     return np.where(inside & measured, CellState.MEASURED, states).astype(np.int8)
 
 
@@ -210,7 +211,7 @@ def _unknown(
 def _why_unknown(acceptance: AcceptanceFit, step_time: StepTimeFit, draft_len: int) -> str:
     """Return why nothing measured stands behind a draft length, empty where something does."""
     ran, drafted = step_time.cells.draft_len, acceptance.drafted_per_step(draft_len)
-    if drafted < ran.min() or drafted > ran.max():
+    if not ran.min() - MIX_REACH <= drafted <= ran.max() + MIX_REACH:
         return f"only draft lengths {ran.min():g} to {ran.max():g} ran"
     if draft_len == 0 or draft_len in acceptance.emitted:
         return ""
