@@ -32,6 +32,13 @@ LOST = Cause("no connection", "start the server or check address and network", r
 FULL = Cause("the disk is full", "make room; nothing that was saved is lost", retryable=True)
 READ_ONLY = Cause("read-only", "make it writable; writes go on by themselves then", retryable=True)
 NO_SCHEMA = Cause("tables or columns are missing", UPGRADE, retryable=False)
+CONTRADICTS = Cause(
+    "contradicts what is stored",
+    "restart tuner; if it stays, restore a backup",
+    retryable=False,
+    at_once=True,
+)
+"""A number remembered from a database that was restored since; looked up afresh at the next attempt."""
 UNKNOWN = Cause("refused the statement", "see docs/database.md", retryable=False)
 
 SQLITE_CAUSES: dict[int, Cause] = {
@@ -45,6 +52,7 @@ SQLITE_CAUSES: dict[int, Cause] = {
     sqlite3.SQLITE_CANTOPEN: Cause(
         "cannot be opened", "check that its folder exists, is writable and has room", retryable=True
     ),
+    sqlite3.SQLITE_CONSTRAINT: CONTRADICTS,
     sqlite3.SQLITE_NOMEM: Cause("out of memory", "give the process more", retryable=True),
     sqlite3.SQLITE_CORRUPT: Cause("damaged", "restore a backup", retryable=False),
     sqlite3.SQLITE_NOTADB: Cause("not an SQLite database", "restore a backup", retryable=False),
@@ -54,6 +62,7 @@ _PRIMARY = 0xFF
 """Extended result codes carry the primary one in their lowest byte."""
 
 POSTGRES_CAUSES: dict[str, Cause] = {
+    "23": CONTRADICTS,
     "25006": READ_ONLY,
     "53100": FULL,
     "53": Cause("out of memory or connections", "raise the server's limits", retryable=True),

@@ -42,8 +42,8 @@ def retain(database: Database, now: float, raw: float, minute: float, hour: floa
             f"retention {raw:g} s, {minute:g} s, {hour:g} s: must rise from raw over minute to hour"
         )
     deleted = {
-        tier.name: _trim(database, tier, now - age, fence)
-        for tier, age in ((RAW, raw), (BY_MINUTE, minute), (BY_HOUR, hour))
+        tier.name: _trim(database, tier, finer, now - age, fence)
+        for tier, finer, age in ((RAW, None, raw), (BY_MINUTE, RAW, minute), (BY_HOUR, BY_MINUTE, hour))
     }
 
     def others(connection: Connection) -> tuple[int, int, int, int]:
@@ -64,11 +64,12 @@ def retain(database: Database, now: float, raw: float, minute: float, hour: floa
     return Deleted(deleted["raw"], deleted["minute"], deleted["hour"], *database.write(others, fence=fence))
 
 
-def _trim(database: Database, tier: Tier, before: float, fence: int) -> int:
+def _trim(database: Database, tier: Tier, finer: Tier | None, before: float, fence: int) -> int:
     """Delete rows of one tier that begin before a moment, slice by slice."""
 
     def cut(connection: Connection) -> tuple[int, bool]:
-        state = tier_states(connection)[tier.name]
+        states = tier_states(connection)
+        state = states[tier.name]
         step = MINUTE if tier is RAW else HOUR
         limit = bucket_of(before, step)
         if tier is not BY_HOUR:
@@ -76,6 +77,9 @@ def _trim(database: Database, tier: Tier, before: float, fence: int) -> int:
                 select(func.min(stale_buckets.c.bucket)).where(stale_buckets.c.tier == tier.name)
             )
             limit = min(limit, state.rolled_up_to, math.inf if waiting is None else waiting)
+        if finer is not None:
+            # A coarse row must not reach into the time that finer rows are read for.
+            limit = min(limit, bucket_of(states[finer.name].kept_from, HOUR))
         if limit <= state.kept_from:
             return 0, True
         table = tier.table

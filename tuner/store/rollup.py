@@ -112,7 +112,7 @@ def _cut(connection: Connection, tier: Tier, now: float) -> float:
     if tier is RAW:
         return bucket_of(now - SETTLE_SECONDS, MINUTE)
     up_to = tier_states(connection)["raw"].rolled_up_to
-    return bucket_of(up_to, HOUR) if math.isfinite(up_to) else -math.inf
+    return bucket_of(up_to, HOUR)
 
 
 def _next(connection: Connection, *, tier: Tier, into: Tier, now: float) -> Job | None:

@@ -17,6 +17,8 @@ from tuner.store.versions import active_schedule, propose_schedule, schedules
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from sqlalchemy.engine import Connection
+
     from tuner.fleet import Finding, Schedule, Window
     from tuner.store.records import (
         Deleted,
@@ -54,6 +56,7 @@ class Store:
         """Use ``database``."""
         self._database = database
         self._numbers = windows.Numbers()
+        self._numbers_of = 0
 
     def __repr__(self) -> str:
         """Return the place without credentials."""
@@ -97,13 +100,19 @@ class Store:
         """
         if not new:
             return 0
-        try:
-            added = self._database.write(
-                lambda connection: windows.add(connection, new, self._numbers), fence=fence
-            )
-        except BaseException:
+        if fence != self._numbers_of:
+            # Others have written since, or the database is another.
             self._numbers.forget()
-            raise
+            self._numbers_of = fence
+
+        def add(connection: Connection) -> windows.Added:
+            try:
+                return windows.add(connection, new, self._numbers)
+            except BaseException:
+                self._numbers.forget()
+                raise
+
+        added = self._database.write(add, fence=fence)
         self._numbers.learn(added.series, added.fingerprints)
         return added.count
 

@@ -77,8 +77,8 @@ def touch(connection: Connection, tier: Tier, **changes: float) -> None:
 
 
 def bucket_of(start: float, seconds: float) -> float:
-    """Return the start of the bucket that a window which begins at ``start`` belongs to."""
-    return math.floor(start / seconds) * seconds
+    """Return the start of the bucket that a moment belongs to; of -inf, -inf."""
+    return math.floor(start / seconds) * seconds if math.isfinite(start) else start
 
 
 @dataclass(slots=True)
