@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.fit.acceptance import AcceptanceFit, fit_acceptance
 from tuner.fit.acceptance_routes import shrink_to_pool
+from tuner.fit.corroborate import corroborate
 from tuner.fit.current import current_windows
 from tuner.fit.step_time import StepTimeFit, fit_step_time
 from tuner.fit.throughput import goodput_by_engine, goodput_efficiency, recent_windows
@@ -185,7 +186,7 @@ def _decide(
         current.windows, pool=pool, method=settings.method, half_life_seconds=settings.half_life_seconds
     )
     step_time = fit_step_time(current.windows, prior_crossover=settings.prior_crossover)
-    findings = [*noticed, *current.findings]
+    findings = [*noticed, *current.findings, *corroborate(step_time, current.windows).findings]
     for fit in (acceptance, step_time):
         findings += () if isinstance(fit, NotEnoughData) else fit.findings
     table = _table(acceptance, step_time, current.windows, settings.options)

@@ -46,7 +46,7 @@ EXTRAPOLATION = 1.5
 """Predictions beyond this multiple of the largest tokens in flight or context seen are extrapolating."""
 MIX_REACH = 0.5
 """Draft tokens beyond the mean draft lengths seen at which a prediction is not extrapolating yet. Cells at
-one draft length differ by whole ones, so that it concerns mixes alone; half a token is half a drafter's pass."""
+one draft length differ by whole ones, so that it concerns mixes alone, by half a drafter's pass."""
 RESAMPLES = 64
 """Resampled fits per variant, o folded and o free: 128 in all. A standard deviation of 64 is known to
 9 %, and they cost about as much as the choice of columns."""
