@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -167,3 +168,22 @@ def test_settings_that_cannot_be_used_are_an_error_of_one_line(
     assert error.count("\n") == 1
     assert said in error
     assert not (tmp_path / "tuner.db").exists()
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """While it waits for a job that hangs, another signal a second later is obeyed without delay."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = write_config(tmp_path, "http://127.0.0.1:1", more=_static(silent.getsockname()[1]))
+        text = config.read_text().replace("interval: 2s, timeout: 1900ms", "interval: 90s, timeout: 80s")
+        config.write_text(text.replace("cycle: {interval: 4s}", "cycle: {interval: 90s}"))
+        with Daemon(config) as daemon:
+            silent.settimeout(PATIENCE)
+            connection, _ = silent.accept()
+            daemon.signal(signal.SIGTERM)
+            daemon.signal(signal.SIGTERM)
+            daemon.log.wait("ending")
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.popen.wait(1.1)
+            daemon.signal(signal.SIGTERM)
+            assert daemon.popen.wait(PATIENCE) == 128 + signal.SIGTERM
+            connection.close()
