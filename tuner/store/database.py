@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from psycopg import IsolationLevel
 from sqlalchemy import create_engine, event, exc, select
 
 from tuner._exceptions import FencedError, StoreError
@@ -137,19 +138,28 @@ class Database:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with self.engine.connect() as connection:
-            if not self.is_sqlite:
-                connection = connection.execution_options(  # noqa: PLW2901
-                    isolation_level="REPEATABLE READ", postgresql_readonly=True
-                )
+            self._prepare(connection, writes=False)
             with connection.begin():
                 yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self.engine.connect() as connection:
-            connection.execution_options(writes=True)
+            self._prepare(connection, writes=True)
             with connection.begin():
                 yield connection
+
+    def _prepare(self, connection: Connection, *, writes: bool) -> None:
+        """Say how the next transaction begins: readers see one moment, writers take the server's defaults.
+
+        SQLAlchemy's own option would leave READ WRITE behind in the connection, which overrules a server
+        that was turned read-only.
+        """
+        connection.execution_options(writes=writes)
+        if not self.is_sqlite:
+            driver: Any = connection.connection.dbapi_connection
+            driver.isolation_level = None if writes else IsolationLevel.REPEATABLE_READ
+            driver.read_only = None if writes else True
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
@@ -166,7 +176,7 @@ class Database:
                     connection.exec_driver_sql(f"PRAGMA busy_timeout = {MIGRATION_SECONDS * 1000:.0f}")
                     connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
                     connection.rollback()
-                connection.execution_options(writes=True)
+                self._prepare(connection, writes=True)
                 with connection.begin():
                     if not self.is_sqlite:
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MIGRATION_SECONDS:.0f}s'")

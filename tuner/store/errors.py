@@ -81,6 +81,11 @@ POSTGRES_CAUSES: dict[str, Cause] = {
 }
 """SQLSTATE or its class (PostgreSQL 15, appendix A); a whole code outvotes its class."""
 
+_REFUSED_LOGIN = re.compile(
+    r'password authentication failed|no password supplied|no pg_hba\.conf entry|role ".*" does not exist'
+)
+"""libpq gives no SQLSTATE while it connects; a server that speaks another language is told as unreachable,
+with its own words."""
 _CREDENTIALS = re.compile(r"(?i)(password\s*=\s*)('[^']*'|\S+)|(://)[^/\s@]*@")
 """A password as libpq writes it in a connection string or a URL."""
 
@@ -104,6 +109,8 @@ def cause_of(error: BaseException) -> Cause:
             return NO_SCHEMA
         return SQLITE_CAUSES.get((code or 0) & _PRIMARY, UNKNOWN)
     state = getattr(origin, "sqlstate", None)
+    if state is None and _REFUSED_LOGIN.search(str(origin)):
+        return POSTGRES_CAUSES["28"]
     if state is None:
         connection_gone = isinstance(error, exc.OperationalError | exc.InterfaceError) or bool(
             getattr(error, "connection_invalidated", False)

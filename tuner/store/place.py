@@ -118,11 +118,11 @@ def check_file(file: Path, file_system: Callable[[Path], int] = file_system_type
         raise StoreError(
             f"{file}: lies on {network}, where SQLite loses data: move it to a local disk, or use PostgreSQL"
         )
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         raise StoreError(f"{folder}: not writable: SQLite keeps two files beside the database; chown it")
     if not file.exists():
         return
-    if not os.access(file, os.R_OK | os.W_OK):
+    if not os.access(file, os.R_OK | os.W_OK, effective_ids=True):
         raise StoreError(f"{file}: not readable and writable by this user: chown it to the user of tuner")
     if not file.is_file():
         raise StoreError(f"{file}: is not a regular file: name another")

@@ -22,7 +22,10 @@ def size_bytes(database: Database) -> int:
         return sum(part.stat().st_size for part in parts if part.exists())
 
     def ask(connection: Connection) -> int:
-        query = text("SELECT coalesce(sum(pg_total_relation_size(to_regclass(t))), 0) FROM unnest(:names) t")
+        query = text(
+            "SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0) "
+            "FROM unnest(CAST(:names AS text[])) AS name"
+        )
         return int(connection.scalar(query, {"names": list(metadata.tables)}) or 0)
 
     return database.read(ask)
