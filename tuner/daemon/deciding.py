@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
 from tuner.cycle import State, run_once
+from tuner.daemon.findings import store_unavailable
 from tuner.daemon.records import fit_records
-from tuner.fit.corroborate import corroborate
 from tuner.fleet import Schedule, WindowState
 from tuner.serve.snapshot import ScheduleStatus
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from tuner.fleet import Finding
     from tuner.store import ScheduleRecord, Store
 
+ACTOR = "tuner"
+"""Who did what the daemon does by itself, in the audit trail."""
 PROPOSED, ACTIVE = "proposed", "active"
 
 
@@ -70,7 +71,7 @@ class Decider:
     @property
     def stage_seconds(self) -> dict[str, tuple[int, float]]:
         """Stage of a cycle -> (runs, seconds in all)."""
-        return {stage: (runs, float(self._seconds[stage])) for stage, runs in self._runs.items()}
+        return {stage: (runs, float(self._seconds[stage])) for stage, runs in list(self._runs.items())}
 
     def restore(self, store: Store, pools: Iterable[str]) -> None:
         """Take the open schedules from the database.
@@ -105,7 +106,6 @@ class Decider:
         settings = {name: watched.settings for name, watched in wiring.watched.items()}
         with self._timed("decide"):
             decision = run_once(look.evidence, State(settings, active=self._active(pools)), look.now)
-            decision = replace(decision, pools=tuple(map(_with_gpus, decision.pools)))
         self.decision = decision
         seen, self._looked = self._looked, look.now
         with self._timed("store"):
@@ -149,11 +149,7 @@ class Decider:
         except FencedError as error:
             self._leader.lost(str(error))
         except StoreError as error:
-            self._notices.note(
-                "store_unavailable",
-                "warning",
-                f"the database did not take this cycle's fits and findings: {error}",
-            )
+            store_unavailable(self._notices, str(error), 0)
 
     def _propose(
         self, store: Store, one: PoolDecision, schedule: Schedule, ids: Sequence[int], now: float, fence: int
@@ -167,6 +163,8 @@ class Decider:
             self._log.info(
                 "schedule proposed", pool=one.pool, version=record.version, schedule=schedule.as_lists()
             )
+            detail = {"version": record.version, "number": record.number, "schedule": schedule.as_lists()}
+            store.add_event(ACTOR, "propose", {"pool": one.pool}, why, detail, now=now, fence=fence)
         self._keep(record)
 
     def _keep(self, record: ScheduleRecord) -> None:
@@ -182,16 +180,6 @@ class Decider:
         finally:
             self._runs[stage] += 1
             self._seconds[stage] += self._monotonic() - begun  # type: ignore[assignment]  # a Counter of floats
-
-
-def _with_gpus(one: PoolDecision) -> PoolDecision:
-    """Add what GPUs say against the fit, where windows tell what they did."""
-    if all(window.gauges.tensor_active is None for window in one.windows):
-        return one
-    found = corroborate(one.step_time, one.windows).findings
-    return replace(
-        one, findings=(*one.findings, *(replace(f, subject={"pool": one.pool, **f.subject}) for f in found))
-    )
 
 
 def _one_each(findings: Iterable[Finding]) -> list[Finding]:

@@ -91,6 +91,16 @@ def not_pushed(notices: Notices, pools: Iterable[Pool]) -> None:
         )
 
 
+def store_unavailable(notices: Notices, error: str, waiting: int) -> None:
+    """Say that the database does not take writes, and how many windows wait."""
+    notices.note(
+        "store_unavailable",
+        "warning",
+        f"the database does not take writes, {waiting} windows wait in memory: {error}",
+        evidence={"waiting": waiting},
+    )
+
+
 def reload_failed(notices: Notices, error: str) -> None:
     """Say that settings were not taken."""
     notices.note(

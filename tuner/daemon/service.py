@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
 from tuner.daemon.book import JobBook
-from tuner.daemon.deciding import ACTIVE, Decider
+from tuner.daemon.deciding import ACTIVE, ACTOR, Decider
 from tuner.daemon.findings import (
     HANG_INTERVALS,
     STALLED_SECONDS,
@@ -19,6 +19,7 @@ from tuner.daemon.findings import (
     hung,
     not_pushed,
     stalled,
+    store_unavailable,
 )
 from tuner.daemon.gathering import servers_up
 from tuner.daemon.jobs import JOBS, LEASE_TTL, Cadence
@@ -86,6 +87,7 @@ class Service:
         self._lease_ttl = lease_ttl
         self._threaded = threaded
         self._reloading = threading.Lock()
+        self._following = threading.RLock()
         self.leader = leader
         self.notices = Notices(clock.monotonic)
         self._told: tuple[Finding, ...] = ()
@@ -135,6 +137,8 @@ class Service:
     def lead(self, _: float) -> None:
         """Take or renew the lease, and begin or end working with it."""
         self.leader.tick()
+        if not self.leader.problem and not self.writer.waiting:
+            self.notices.clear("store_unavailable")  # the renewal was a write
         self._follow_lead()
 
     def discover(self, now: float) -> None:
@@ -265,6 +269,7 @@ class Service:
         self._published.reload_ok = ok
         if ok:
             self._published.loaded_at = self._clock.now()
+            self._record("reload", {})
         self.publish()
 
     def status_line(self) -> str:
@@ -296,8 +301,8 @@ class Service:
         for name, pool in self._wiring.watched.items():
             if pool.found is not None:
                 up[f"discovery:{name}"] = all(pool.found.sources_up.values())
-            if pool.statuses:
-                up[f"scrape:{name}"] = any(status.up for status in pool.statuses.values())
+            if answers := pool.answers:
+                up[f"scrape:{name}"] = any(status.up for status in answers)
         return up
 
     def drift(self) -> dict[tuple[str, str], bool]:
@@ -323,17 +328,17 @@ class Service:
 
     def _follow_lead(self) -> None:
         """Begin with what the database remembers, or stop at once, as the lease was taken or lost."""
-        leads = self.leader.fence is not None
-        if leads and not self._led:
-            self._begin()
-        elif self._led and not leads:
-            dropped = self.writer.clear()
-            self._log.info("stopped writing", windows_dropped=dropped)
-            for pool in self._wiring.watched.values():
-                pool.begin_anew()
-                pool.statuses.clear()
-            self._scraped = False
-        self._led = leads
+        with self._following:
+            leads, led, self._led = self._leads(), self._led, self._leads()
+            if leads and not led:
+                self._begin()
+            elif led and not leads:
+                dropped = self.writer.clear()
+                self._log.info("stopped writing", windows_dropped=dropped)
+                for pool in self._wiring.watched.values():
+                    pool.begin_anew()
+                    pool.statuses.clear()
+                self._scraped = False
 
     def _begin(self) -> None:
         """Take from the database what an earlier daemon learnt."""
@@ -349,6 +354,7 @@ class Service:
                 self.remembered.restore(windows)
                 self._log.info("remembered", pool=pool.name, windows=len(windows))
             self.decider.restore(store, [pool.name for pool in config.pools])
+            self._record("lead", {}, "the lease was free")
         except StoreError as error:
             self._log.warning("begins without what the database remembers", error=str(error))
 
@@ -359,3 +365,13 @@ class Service:
         except FencedError as error:
             self.leader.lost(str(error))
             self._follow_lead()
+        except StoreError as error:
+            store_unavailable(self.notices, str(error), self.writer.waiting)
+
+    def _record(self, action: str, detail: dict[str, str], why: str = "") -> None:
+        """Add a line to the audit trail, if this daemon leads."""
+        store, fence = self.leader.store, self.leader.fence
+        if store is None or fence is None:
+            return
+        now = self._clock.now()
+        self._fenced(lambda: store.add_event(ACTOR, action, {}, why, detail, now=now, fence=fence))

@@ -69,9 +69,15 @@ class Watched:
         return () if self.found is None else self.found.targets
 
     @property
+    def answers(self) -> list[TargetStatus]:
+        """How each engine answered last, as of now: other threads go on noting."""
+        return list(self.statuses.values())
+
+    @property
     def series_state(self) -> int:
         """Series that state is held for."""
-        return self._live.series_state
+        with self._lock:
+            return self._live.series_state
 
     def refresh(self, now: float) -> None:
         """Look for engines."""
@@ -132,18 +138,19 @@ class Watched:
 
     def unreachable(self) -> Finding | None:
         """Return a finding about engines that do not answer, if there are any."""
-        down = [status for status in self.statuses.values() if not status.up]
+        statuses = self.answers
+        down = [status for status in statuses if not status.up]
         if not down:
             return None
         named = "; ".join(f"{s.target.engine}: {s.error}" for s in down[:NAMED])
         more = f" and {len(down) - NAMED} more" if len(down) > NAMED else ""
         return Finding(
             "engines_unreachable",
-            "critical" if len(down) == len(self.statuses) else "warning",
-            f"{len(down)} of {len(self.statuses)} engines give no metrics that can be used: {named}{more}. "
+            "critical" if len(down) == len(statuses) else "warning",
+            f"{len(down)} of {len(statuses)} engines give no metrics that can be used: {named}{more}. "
             "Check that they run, and the addresses that discovery gives.",
             {"pool": self.pool.name},
-            {"down": len(down), "engines": len(self.statuses)},
+            {"down": len(down), "engines": len(statuses)},
         )
 
 
@@ -157,5 +164,5 @@ def statuses_of(watched: Mapping[str, Watched]) -> tuple[TargetStatus, ...]:
     return tuple(
         status
         for _, pool in sorted(watched.items())
-        for status in sorted(pool.statuses.values(), key=lambda s: (s.target.engine, s.target.url))
+        for status in sorted(pool.answers, key=lambda s: (s.target.engine, s.target.url))
     )

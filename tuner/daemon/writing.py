@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
+from tuner.daemon.findings import store_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,9 +90,9 @@ class Writer:
                     return False
                 except StoreError as error:
                     self._keep(batch, newest=False)
-                    self._unavailable(error)
+                    store_unavailable(self._notices, str(error), self.waiting)
                     return False
-            self._notices.clear("store_unavailable")
+                self._notices.clear("store_unavailable")
             return True
 
     def _write_on(self) -> None:
@@ -125,11 +126,3 @@ class Writer:
                 evidence={"dropped": self.dropped, "buffer": self._waiting.maxlen},
                 lasting=3600.0,
             )
-
-    def _unavailable(self, error: StoreError) -> None:
-        self._notices.note(
-            "store_unavailable",
-            "warning",
-            f"the database does not take writes, {self.waiting} windows wait in memory: {error}",
-            evidence={"waiting": self.waiting, "room": self._waiting.maxlen},
-        )
