@@ -16,6 +16,7 @@ not once per problem.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,6 +63,13 @@ class Design:
     """Prior mean and sd of log(m/c)."""
     robust: bool = True
     """Student loss; plain squares where weights already tell outliers."""
+    per_slope: tuple[float, ...] = ()
+    """(l,) prior sd of a linear coefficient over c, infinite for those that are no cost per token."""
+
+    @property
+    def costs_per_token(self) -> list[tuple[int, float]]:
+        """Place and prior sd over c of each coefficient that is a cost per token."""
+        return [(place, sd) for place, sd in enumerate(self.per_slope) if np.isfinite(sd)]
 
     def loss(self, square: Floats) -> Floats:
         """Return minus the log likelihood of squared standard residuals."""
@@ -177,6 +185,8 @@ def _prior_rows(theta: Floats, design: Design) -> Floats:
     rows = np.empty((theta.shape[0], theta.shape[1] - NONLINEAR + 1))
     rows[:, 0] = (theta[:, LOG_FLOOR] - theta[:, LOG_SLOPE] - mean) / sd
     rows[:, 1:] = theta[:, NONLINEAR:] / COLUMN_PRIOR
+    for place, sd in design.costs_per_token:
+        rows[:, 1 + place] = theta[:, NONLINEAR + place] * np.exp(-theta[:, LOG_SLOPE]) / sd
     rows[:, 1] = theta[:, OVERHEAD] * np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
     return rows
 
@@ -189,6 +199,9 @@ def _add_prior(hessian: Floats, gradient: Floats, theta: Floats, design: Design)
     jacobian[:, 0, LOG_SLOPE] = -1.0 / design.prior_ratio[1]
     for column in range(1, rows.shape[1]):
         jacobian[:, column, NONLINEAR + column - 1] = 1.0 / COLUMN_PRIOR
+    for place, sd in design.costs_per_token:
+        jacobian[:, 1 + place, NONLINEAR + place] = np.exp(-theta[:, LOG_SLOPE]) / sd
+        jacobian[:, 1 + place, LOG_SLOPE] = -rows[:, 1 + place]
     jacobian[:, 1, OVERHEAD] = np.exp(-theta[:, LOG_FLOOR]) / OVERHEAD_PRIOR
     jacobian[:, 1, LOG_FLOOR] = -rows[:, 1]
     turned = jacobian.transpose(0, 2, 1)
@@ -253,7 +266,7 @@ def solve(
     if not used.all():
         columns = design.columns[:, used[NONLINEAR:]]
         inner = solve(
-            replace(design, columns=columns),
+            replace(design, columns=columns, per_slope=tuple(compress(design.per_slope, used[NONLINEAR:]))),
             start[:, used],
             free[:, used],
             weight,

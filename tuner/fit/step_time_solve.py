@@ -46,6 +46,11 @@ CROSSOVER_PRIOR = (300.0, 2.0)
 both ways (4-bit weights 74, a mixture of experts 2 400). Data within reach of the knee outvote it."""
 HARDWARE_SD = 0.7
 """Prior sd in log of a hardware sheet's m/c: real kernels reach 50-100 % of either roof."""
+DRAFTER_PER_TOKEN = 0.2
+"""Prior sd, half-normal, of what a drafter computes per draft token over what the target does: their active
+parameters are 1 to 70 (a head of EAGLE on 70B) up to 1 to 8 (a draft model of its own). Without it cells
+whose K rises with the batch, so that draft tokens and tokens in flight are one, read now and then as a
+drafter dearer than its target, and the crossover as twice what it is."""
 FIRST_SD = 0.05
 """Relative noise taken for a start, before there are residuals to take it from."""
 MIN_SCALE = 0.005
@@ -140,6 +145,7 @@ def _problem(cells: Cells, prior_crossover: float | None) -> Problem:
         log_seconds=np.log(cells.seconds / step),
         variance=FIRST_SD**2 + cells.sampling_variance,
         prior_ratio=(float(np.log(median / tokens)), sd),
+        per_slope=tuple(DRAFTER_PER_TOKEN if i == BATCHED else np.inf for i in range(NONLINEAR, PARAMETERS)),
     )
     scale = step / units
     scale[LOG_FLOOR], scale[LOG_SLOPE], scale[INVERSE_P] = np.log(step), np.log(step / tokens), 0.0
