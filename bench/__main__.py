@@ -21,6 +21,7 @@ MEASUREMENTS = (
     "bench.replay_speed",
     "bench.engine_routes",
     "bench.sweep_speed",
+    "bench.simulator_speed",
     "bench.recovery.acceptance",
     "bench.recovery.crossover",
     "bench.recovery.planner",

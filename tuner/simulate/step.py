@@ -65,7 +65,7 @@ class Stepper:
             if count == len(behind):
                 self._step(slice(None), self._all)
             else:
-                rows = np.flatnonzero(behind)
+                rows = behind.nonzero()[0]
                 self._step(rows, rows)
             rounds += 1
 
@@ -94,18 +94,18 @@ class Stepper:
         emitted, finished = self._verify(rows, ids, draft_len)
         counters = state.counters
         counters.itl_seconds[rows] += decoding * seconds
-        counters.itl_hist[ids, np.searchsorted(_ITL, seconds)] += decoding
+        counters.itl_hist[ids, _ITL.searchsorted(seconds)] += decoding
         prompts = self._first_tokens(ids, end, done, emitted)
         outputs = emitted > 0
         computed = emitted + prompts
         counters.steps[rows] += outputs
         counters.step_tokens[rows] += computed
-        counters.step_hist[ids, np.searchsorted(_STEP, computed)] += outputs
+        counters.step_hist[ids, _STEP.searchsorted(computed)] += outputs
         counters.generated[rows] += emitted
         counters.busy_seconds[rows] += seconds * busy
         counters.memory_seconds[rows] += memory * busy
         counters.compute_seconds[rows] += compute * busy
-        bucket = (ids, np.searchsorted(_BATCH, scheduled), draft_len * (decoding > 0))
+        bucket = (ids, _BATCH.searchsorted(scheduled), draft_len * (decoding > 0))
         counters.bucket_seconds[bucket] += seconds * busy
         counters.bucket_steps[bucket] += busy
         counters.bucket_tokens[bucket] += tokens
@@ -131,8 +131,8 @@ class Stepper:
         free = QUEUE - state.waiting[rows]
         state.counters.turned_away[rows] += np.maximum(coming - free, 0)
         coming = np.minimum(coming, free)
-        engine = np.repeat(ids, coming)
-        order = np.arange(len(engine)) - np.repeat(np.cumsum(coming) - coming, coming)
+        engine = ids.repeat(coming)
+        order = np.arange(len(engine)) - (coming.cumsum() - coming).repeat(coming)
         place = (state.queue_head[engine] + state.waiting[engine] + order) % QUEUE
         when = state.clock[engine]
         when -= state.last_seconds[engine] * rng.random(len(engine)) * (state.clients[engine] == 0)
@@ -153,15 +153,15 @@ class Stepper:
         admit = np.minimum(waiting, free)
         full = state.context[rows] > KV_WATERMARK * fixed.kv_tokens[rows]
         admit[full & (state.running[rows] > 0)] = 0
-        some = np.flatnonzero(admit)
+        some = admit.nonzero()[0]
         if not some.size:
             return
         engines, counts = ids[some], admit[some]
         open_slots = ~state.occupied[engines]
-        picked = open_slots & (np.cumsum(open_slots, axis=1) <= counts[:, None])
-        row, slot = np.nonzero(picked)
+        picked = open_slots & (open_slots.cumsum(axis=1) <= counts[:, None])
+        row, slot = picked.nonzero()
         engine = engines[row]
-        order = np.arange(len(engine)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.arange(len(engine)) - (counts.cumsum() - counts).repeat(counts)
         place = (state.queue_head[engine] + order) % QUEUE
         state.queue_head[engines] = (state.queue_head[engines] + counts) % QUEUE
         state.waiting[engines] -= counts
@@ -193,19 +193,19 @@ class Stepper:
         state = self.state
         chunks = np.zeros(len(ids), dtype=np.int64)
         scheduled = decoding.copy()
-        some = np.flatnonzero(state.running[rows] > decoding)
+        some = (state.running[rows] > decoding).nonzero()[0]
         if not some.size:
             none = np.zeros(0, dtype=np.int64)
             return chunks, scheduled, (none, none)
         engines = ids[some]
         left = state.prompt_left[engines]
         budget = np.maximum(state.fixed.max_tokens[engines] - verified[some], 0)
-        given = np.clip(budget[:, None] - (np.cumsum(left, axis=1) - left), 0, left)
+        given = np.minimum(np.maximum(budget[:, None] - (left.cumsum(axis=1) - left), 0), left)
         left = left - given
         state.prompt_left[engines] = left
         chunks[some] = given.sum(axis=1)
         scheduled[some] += (given > 0).sum(axis=1)
-        row, slot = np.nonzero((given > 0) & (left == 0))
+        row, slot = ((given > 0) & (left == 0)).nonzero()
         return chunks, scheduled, (engines[row], slot)
 
     def _verify(self, rows: Rows, ids: Ints, draft_len: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -236,7 +236,7 @@ class Stepper:
             state.left[rows] = left
         emitted = accepted.sum(axis=1, dtype=np.int64)
         finished = (left <= 0) & decodes
-        row, slot = np.nonzero(finished)
+        row, slot = finished.nonzero()
         if row.size:
             over = -left[row, slot]
             trimmed = np.bincount(row, over, len(ids)).astype(np.int64)
@@ -250,13 +250,13 @@ class Stepper:
         engine, slot = done
         if not engine.size:
             return np.zeros(len(ids), dtype=np.int64)
-        row = np.searchsorted(ids, engine)
+        row = ids.searchsorted(engine)
         new = np.isnan(state.preempted_at[done])
         n = fixed.engines
         waited = end[row] - state.arrived[done]
         counters.first_tokens += np.bincount(engine, new, n)
         counters.first_seconds += np.bincount(engine, waited * new, n)
-        np.add.at(counters.first_hist, (engine, np.searchsorted(_TTFT, waited)), new)
+        np.add.at(counters.first_hist, (engine, _TTFT.searchsorted(waited)), new)
         prompts = np.bincount(row, state.prompt[done] * new, len(ids)).astype(np.int64)
         counters.prompt_tokens[ids] += prompts
         if not new.all():
@@ -276,7 +276,7 @@ class Stepper:
         counters, state = self.state.counters, self.state
         gap = end - state.preempted_at[engine, slot]
         np.add.at(counters.itl_seconds, engine, gap)
-        np.add.at(counters.itl_hist, (engine, np.searchsorted(_ITL, gap)), 1)
+        np.add.at(counters.itl_hist, (engine, _ITL.searchsorted(gap)), 1)
         none = np.zeros(len(engine), dtype=np.int64)
         np.add.at(counters.joint, (engine, state.route[engine, slot], none, none), 1)
         state.preempted_at[engine, slot] = np.nan
@@ -284,14 +284,14 @@ class Stepper:
     def _finish(self, ids: Ints, end: Floats, finished: NDArray[np.bool_]) -> None:
         """Free the slots of requests that ended."""
         state, fixed, counters = self.state, self.state.fixed, self.state.counters
-        row, slot = np.nonzero(finished)
+        row, slot = finished.nonzero()
         if not row.size:
             return
         engine = ids[row]
         at, n = (engine, slot), fixed.engines
         lasted = end[row] - state.arrived[at]
         counters.e2e_seconds += np.bincount(engine, lasted, n)
-        np.add.at(counters.e2e_hist, (engine, np.searchsorted(_E2E, lasted)), 1)
+        np.add.at(counters.e2e_hist, (engine, _E2E.searchsorted(lasted)), 1)
         stop = self.rng.random(len(row)) < fixed.stop_share[fixed.first_route[engine] + state.route[at]]
         counters.stopped += np.bincount(engine, stop, n)
         counters.cut_by_length += np.bincount(engine, ~stop, n)
@@ -307,7 +307,7 @@ class Stepper:
     def _turn_passages(self, rows: Rows, ids: Ints) -> None:
         """Draw acceptance anew where a request came to its next passage."""
         state = self.state
-        row, slot = np.nonzero(state.left[rows] <= state.passage_end[rows])
+        row, slot = (state.left[rows] <= state.passage_end[rows]).nonzero()
         if row.size:
             self._draw_passages(ids[row], slot)
 
@@ -320,7 +320,7 @@ class Stepper:
         state.passage_end[at] = np.where(fixed.passage_sd[flat] > 0, state.left[at] - length, NEVER)
         z = state.quality[at] + fixed.passage_sd[flat] * rng.standard_normal(len(engine))
         hazards = logistic(fixed.base[flat] + z[:, None]) * state.hazard_factor[engine][:, None]
-        state.thresholds[:, engine, slot] = np.cumprod(hazards, axis=1).T
+        state.thresholds[:, engine, slot] = hazards.cumprod(axis=1).T
 
     def redraw(self, engine: int) -> None:
         """Begin new passages in all decoding requests of one engine: its acceptance changed."""
