@@ -28,8 +28,8 @@ DRIFT_SHARES = (0.2, 0.4, 0.6, 0.8, 0.9)
 MIN_CELLS = 12
 """Fewest cells of all engines that can tell a drift from noise."""
 MAX_CELLS = 80
-"""Most cells of one engine taken one by one; more are averaged over neighbours in time. The 18 matrices
-of one engine then cost 3 ms."""
+"""Most cells of one engine taken one by one; more are averaged over neighbours in time. It bounds the steps
+of the filter, some 50 us each, and the one matrix that the chosen process takes."""
 PARAMETERS = 2
 """Drift's share and memory: what the criterion charges for."""
 WINSOR = 3.0
@@ -75,13 +75,13 @@ def fit_speed(cells: Cells, residual: Floats, variance: Floats) -> Speed:
     groups = {name: _thinned(cells, z, variance, name) for name in dict.fromkeys(cells.engine)}
     count = sum(len(times) for times, _, _ in groups.values())
     best, base = (0.0, 0.0, 0.0, 1.0), 0.0
-    for memory in MEMORY_SECONDS:
-        for share in (0.0, *DRIFT_SHARES):
-            likelihood, scale = _likelihood(list(groups.values()), share, memory, count)
-            if share == 0.0:
-                base = likelihood
-            elif likelihood - base > best[0]:
-                best = (likelihood - base, share, memory, scale)
+    grid = [(share, memory) for memory in MEMORY_SECONDS for share in (0.0, *DRIFT_SHARES)]
+    likelihoods, scales = _likelihoods(list(groups.values()), np.array(grid), count)
+    for (share, memory), likelihood, scale in zip(grid, likelihoods.tolist(), scales.tolist(), strict=True):
+        if share == 0.0:
+            base = likelihood
+        elif likelihood - base > best[0]:
+            best = (likelihood - base, share, memory, scale)
     gain, share, memory, scale = best
     if 2 * gain <= PARAMETERS * np.log(count):
         return Speed()
@@ -113,16 +113,38 @@ def _thinned(cells: Cells, values: Floats, variance: Floats, engine: str) -> tup
     return time / total, value / total, 1 / total
 
 
-def _likelihood(
-    groups: Sequence[tuple[Floats, Floats, Floats]], share: float, memory: float, count: int
-) -> tuple[float, float]:
-    """Return the log likelihood at a drift's share and memory, its scale profiled out, and the scale."""
+def _likelihoods(
+    groups: Sequence[tuple[Floats, Floats, Floats]], grid: Floats, count: int
+) -> tuple[Floats, Floats]:
+    """Return the log likelihood of each drift's share and memory, its scale profiled out, and the scale.
+
+    The process has no memory beyond its last value, so each residual is told from those before it by a Kalman
+    filter, all engines and the whole grid (c, 2) at once: as exact as the determinants of 18 matrices an
+    engine, in a tenth of the time (50 engines of 33 cells: 2 ms for 33).
+    """
     typical = float(np.mean(np.concatenate([v for _, _, v in groups])))
-    square, log_det = 0.0, 0.0
-    for times, values, variance in groups:
-        matrix = share * typical * _memory(times, times, memory) + (1 - share) * np.diag(variance)
-        lower = np.linalg.cholesky(matrix)
-        square += float((np.linalg.solve(lower, values) ** 2).sum())
-        log_det += 2 * float(np.log(np.diag(lower)).sum())
-    scale = max(square / count, 1e-12)
-    return -0.5 * (count * float(np.log(scale)) + log_det), scale
+    share, memory = grid[:, 0], grid[:, 1]
+    drift = share * typical
+    lengths = np.array([len(times) for times, _, _ in groups])
+    times, values, variances = (_padded([group[i] for group in groups], lengths) for i in range(3))
+    kept = np.exp(-np.diff(times, axis=0)[:, :, None] / memory)
+    mean, spread = np.zeros((len(groups), len(grid))), np.tile(drift, (len(groups), 1))
+    square, log_det = np.zeros(len(grid)), np.zeros(len(grid))
+    for i, told in enumerate(np.arange(lengths.max())[:, None] < lengths):
+        if i:
+            mean = kept[i - 1] * mean
+            spread = drift + kept[i - 1] ** 2 * (spread - drift)
+        total = spread + variances[i][:, None] * (1 - share)
+        off = values[i][:, None] - mean
+        square += (off**2 / total)[told].sum(axis=0)
+        log_det += np.log(total)[told].sum(axis=0)
+        mean = mean + spread / total * off
+        spread = spread - spread**2 / total
+    scale = np.maximum(square / count, 1e-12)
+    return -0.5 * (count * np.log(scale) + log_det), scale
+
+
+def _padded(columns: Sequence[Floats], lengths: NDArray[np.intp]) -> Floats:
+    """Return columns of unequal length side by side (n, engines), the last value of each repeated."""
+    rows = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
+    return np.asarray(np.concatenate(columns)[np.cumsum(lengths) - lengths + rows])
