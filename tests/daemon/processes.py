@@ -14,6 +14,7 @@ import httpx2
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from pathlib import Path
 
 PATIENCE = 90.0
@@ -136,14 +137,30 @@ class Daemon(Process):
                 return float(value)
         return None
 
-    def until(self, sample: str, value: float) -> None:
-        """Wait until a sample has a value."""
+    def until_told(self, text: str) -> None:
+        """Wait until its metrics hold a text."""
         pause = threading.Event()
         for _ in range(int(PATIENCE / 0.2)):
-            if (seen := self.metric(sample)) is not None and seen >= value:
+            if text in self.get("/metrics").text:
                 return
             pause.wait(0.2)
-        raise AssertionError(f"{sample} is {self.metric(sample)}, not {value}: {self.log.events}")
+        raise AssertionError(f"no {text}: {self.log.events}")
+
+    def until(self, sample: str, value: float) -> None:
+        """Wait until a sample is at least a value."""
+        self._until(sample, lambda seen: seen >= value, f"at least {value}")
+
+    def until_is(self, sample: str, value: float) -> None:
+        """Wait until a sample is a value."""
+        self._until(sample, lambda seen: seen == value, f"{value}")
+
+    def _until(self, sample: str, holds: Callable[[float], bool], wanted: str) -> None:
+        pause = threading.Event()
+        for _ in range(int(PATIENCE / 0.2)):
+            if (seen := self.metric(sample)) is not None and holds(seen):
+                return
+            pause.wait(0.2)
+        raise AssertionError(f"{sample} is {self.metric(sample)}, not {wanted}: {self.log.events}")
 
 
 def write_config(folder: Path, fleet: str, name: str = "tuner.yaml", more: str = "") -> Path:
