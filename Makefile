@@ -5,7 +5,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-RECORDING := tests/data/recordings/vllm-0.32-cpu
 
 # Two cores are shared by the tests; BLAS threads on 20 x 20 matrices only cost.
 export OMP_NUM_THREADS ?= 1
@@ -28,8 +27,8 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## replay a recording of a real engine: tables, schedule, a picture in out/
-	@$(BIN)/tuner replay $(RECORDING) --engine vllm --plot out/demo.png
+demo: $(STAMP)  ## watch the daemon learn a simulated fleet: fifteen minutes of it in less than one
+	@$(BIN)/tuner demo
 
 check: $(STAMP)  ## lint, format and types; warnings are errors
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MINUTE = 60.0
 SHOWN_EVENTS = 8
 COLUMNS = ("pool", "engines", "windows", "route", "acceptance α", "crossover, tokens", "schedule", "gain")
-UNKNOWN = "cannot say yet"
+UNKNOWN = "cannot say"
 
 
 class Story:
@@ -130,9 +130,9 @@ def table(service: Service) -> Table:
     for status in service.view().pools:
         pool = known.get(status.name)
         if pool is None:
-            shown.add_row(status.name, str(status.engines), str(status.windows_held), *["…"] * 5)
+            shown.add_row(status.name, str(status.engines), "0", *["…"] * 5)
             continue
-        first = (status.name, str(status.engines), str(status.windows_held))
+        first = (status.name, str(status.engines), str(len(pool.windows)))
         for row in _rows(pool):
             shown.add_row(*first, *row)
             first = ("", "", "")
@@ -160,7 +160,7 @@ def _alpha(fit: Any) -> str:  # noqa: ANN401 - a fit, or why there is none
 
 
 def _gain(gain: Any) -> str:  # noqa: ANN401 - an estimate, or why there is none
-    return f"x{gain.value:.2f}" if isinstance(gain, Estimate) else "…"
+    return f"x{gain.value:.2f}" if isinstance(gain, Estimate) else UNKNOWN
 
 
 def _ranges(schedule: Schedule) -> str:
@@ -185,7 +185,7 @@ def _end(service: Service) -> None:
     view = service.view()
     windows = sum(view.windows_total.values())
     click.echo(
-        f"{windows} windows were observed, {len(view.findings)} findings are active. gain: against no "
-        "speculation, under the table that runs.\nYour own engines: docs/install.md, or "
-        "tuner once --config.file FILE --dry-run."
+        f"{windows} windows were observed, {len(view.findings)} findings are active.\n"
+        "gain: over no speculation; it cannot be told where draft length 0 never ran.\n"
+        "Your own engines: docs/install.md, or tuner once --config.file FILE --dry-run."
     )
