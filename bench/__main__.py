@@ -19,6 +19,7 @@ MEASUREMENTS = (
     "bench.recording_prediction",
     "bench.recording_regret",
     "bench.replay_speed",
+    "bench.convergence",
     "bench.engine_routes",
     "bench.sweep_speed",
     "bench.simulator_speed",
