@@ -12,9 +12,9 @@ from tuner.simulate import CostSpec, Fleet, LoadSpec, RouteSpec, preset
 
 
 def busy(**fields: Any) -> Fleet:
-    """Return a fleet after two minutes of load over all draft lengths of its table."""
-    fleet = Fleet(one_pool(engines=4, **fields), seed=3)
-    fleet.advance(120)
+    """Return a fleet after some load over all draft lengths of its table."""
+    fleet = Fleet(one_pool(engines=2, **fields), seed=3)
+    fleet.advance(40)
     return fleet
 
 
@@ -22,7 +22,7 @@ def busy(**fields: Any) -> Fleet:
 def test_tokens_are_conserved(name: str) -> None:
     """Every generated token is a first token, an interval's own, or an accepted one that was not trimmed."""
     fleet = Fleet(preset(name), seed=1)
-    fleet.advance(90)
+    fleet.advance(40)
     for pool in fleet.pools.values():
         for n in range(pool.engines):
             page = fleet.body(pool.name, n)
@@ -221,7 +221,7 @@ def test_equal_seeds_give_equal_pages() -> None:
 
     def pages(seed: int) -> list[str]:
         fleet = Fleet(preset("demo"), seed=seed)
-        for seconds in (3.0, 12.5, 15.0):
+        for seconds in (3.0, 5.5, 7.0):
             fleet.advance(seconds)
         return [fleet.body(name, n) + fleet.gpu_body(name, n) for name in fleet.pools for n in (0, 3)]
 

@@ -51,15 +51,15 @@ def test_a_push_runs_and_is_read_back(fleet: Fleet) -> None:
     assert (told["version"], told["schedule"], told["source"]) == ("v1", TABLE, "pushed")
     assert told["expires_at"] is None
     assert value(fleet.body("p", 0), "tuner:schedule_info", version="v1", source="pushed") == 1
-    fleet.advance(3600)
+    fleet.advance(40)
     assert read(fleet)["source"] == "pushed"
 
 
 def test_a_lease_reverts_by_itself(fleet: Fleet) -> None:
     """A push with a time to live goes back to the schedule before, at its end and not earlier."""
-    push(fleet, ttl_seconds=30)
-    assert read(fleet)["expires_at"] == fleet.now + 30
-    fleet.advance(29.5)
+    push(fleet, ttl_seconds=6)
+    assert read(fleet)["expires_at"] == fleet.now + 6
+    fleet.advance(5.5)
     assert read(fleet)["source"] == "pushed"
     fleet.advance(1)
     told = read(fleet)
@@ -79,14 +79,14 @@ def test_a_lease_falls_back_to_the_last_confirmed_push(fleet: Fleet) -> None:
 
 def test_a_lease_is_renewed_and_confirmed(fleet: Fleet) -> None:
     """Pushing the same version again moves the end; without a time to live it stays for good."""
-    push(fleet, ttl_seconds=30)
+    push(fleet, ttl_seconds=8)
     first = read(fleet)["applied_at"]
-    fleet.advance(20)
-    push(fleet, ttl_seconds=30)
-    fleet.advance(20)
+    fleet.advance(5)
+    push(fleet, ttl_seconds=8)
+    fleet.advance(5)
     assert (read(fleet)["source"], read(fleet)["applied_at"]) == ("pushed", first)
     push(fleet)
-    fleet.advance(600)
+    fleet.advance(20)
     assert read(fleet)["source"] == "pushed"
 
 

@@ -10,9 +10,9 @@ from tests.simulate.reference import PlainEngine
 from tuner.simulate import CostSpec, Fleet, LoadSpec, NoiseSpec, RouteSpec
 from tuner.simulate.load import PoolLoad
 
-SECONDS = 200.0
+SECONDS = 120.0
 ENGINES = 24
-PLAIN_ENGINES = 8
+PLAIN_ENGINES = 6
 
 
 @pytest.mark.parametrize("kind", ["dense", "experts"])
@@ -48,10 +48,10 @@ def test_arrays_agree_with_a_plain_engine(kind: str) -> None:
         "finished": counters.stopped + counters.cut_by_length,
         "e2e_seconds": counters.e2e_seconds,
     }
-    # Eight engines of 200 s serve 5000 requests: counts agree within 4 %, sums of latencies, which rise
+    # Six engines of 120 s serve 2500 requests: counts agree within 5 %, sums of latencies, which rise
     # steeply with the batch, within 10 %.
     for name, values in arrays.items():
-        bound = 0.1 if name.endswith("_seconds") else 0.04
+        bound = 0.1 if name.endswith("_seconds") else 0.05
         assert float(values.mean()) == pytest.approx(of_plain(name), rel=bound), name
     for route in (0, 1):
         joint = counters.joint[:, route].sum(axis=0)
@@ -60,5 +60,5 @@ def test_arrays_agree_with_a_plain_engine(kind: str) -> None:
             theirs = np.array(
                 [sum(e.joint[route, draft_len, a] for e in plain) for a in range(draft_len + 1)], dtype=float
             )
-            if theirs.sum() > 20_000:
+            if theirs.sum() > 10_000:
                 assert mine[: draft_len + 1] == pytest.approx(theirs / theirs.sum(), abs=0.02)

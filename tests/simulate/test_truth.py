@@ -22,15 +22,15 @@ def test_step_time_and_goodput_are_what_engines_show(batch: int, draft_len: int)
         schedule=((1, 64, draft_len),),
     )
     fleet = Fleet(spec, seed=9)
-    fleet.advance(60)
+    fleet.advance(40)
     counters = fleet.engines.state.counters
     before = counters.steps.copy(), counters.generated.copy(), counters.joint.sum(axis=(1, 2, 3))
-    fleet.advance(90)
+    fleet.advance(60)
     steps = float((counters.steps - before[0]).sum())
     decoding = float((counters.joint.sum(axis=(1, 2, 3)) - before[2]).sum()) / steps
     truth = PoolTruth(spec.pools[0])
-    assert 90 * 12 / steps == pytest.approx(truth.step_seconds(decoding, draft_len), rel=0.015)
-    goodput = float((counters.generated - before[1]).sum()) / (90 * 12)
+    assert 60 * 12 / steps == pytest.approx(truth.step_seconds(decoding, draft_len), rel=0.015)
+    goodput = float((counters.generated - before[1]).sum()) / (60 * 12)
     assert goodput == pytest.approx(truth.goodput(decoding, draft_len), rel=0.02)
 
 
@@ -48,7 +48,7 @@ def test_the_oracle_is_the_best_of_the_allowed_draft_lengths() -> None:
 
 def test_the_oracle_shortens_drafts_as_the_batch_grows() -> None:
     """Memory-bound at small batches, compute-bound at large ones: long drafts first, short ones last."""
-    for pool in preset("demo").pools:
+    for pool in preset("demo").pools[:2]:
         rows = PoolTruth(pool).oracle()
         assert rows[0][2] == 4
         assert rows[-1][2] < 4

@@ -65,8 +65,8 @@ class Acceptance:
 
     def nodes(self) -> tuple[Floats, Floats]:
         """Return values of z (n,) and their weights, which sum to 1."""
-        points, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        return np.asarray(points * self.spread, dtype=np.float64), np.asarray(weights / weights.sum())
+        points, weights = _rule()
+        return points * self.spread, weights
 
     def survival(self, z: Floats) -> Floats:
         """Return the chance (len(z), longest) that the first 1, 2, ... draft tokens are all accepted."""
@@ -96,6 +96,13 @@ class Acceptance:
 def logistic(x: Floats) -> Floats:
     """Return 1 / (1 + exp(-x))."""
     return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+@functools.cache
+def _rule() -> tuple[Floats, Floats]:
+    """Return points and weights of the standard normal."""
+    points, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    return np.asarray(points, dtype=np.float64), np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def _spreads(route: RouteSpec) -> tuple[float, float]:

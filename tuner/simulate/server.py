@@ -43,7 +43,6 @@ class FleetServer:
         self.show_truth = show_truth
         self.url = ""
         self._listener = Listener(self._answer)
-        self._lock = asyncio.Lock()
         self._driver: asyncio.Task[None] | None = None
         self._flaps: dict[tuple[str, int], int] = {}
 
@@ -64,20 +63,21 @@ class FleetServer:
 
     async def advance(self, seconds: float) -> None:
         """Let fleet time pass, answering requests in between."""
-        async with self._lock:
-            left = seconds
-            while left > 0:
-                self.fleet.advance(min(left, SLICE_SECONDS))
-                left -= SLICE_SECONDS
-                await asyncio.sleep(0)
+        left = seconds
+        while left > 0:
+            self.fleet.advance(min(left, SLICE_SECONDS))
+            left -= SLICE_SECONDS
+            await asyncio.sleep(0)
 
     async def _drive(self) -> None:
         """Keep fleet time at ``speed`` times wall time; where that is too fast, as fast as it goes."""
         last = time.monotonic()
+        # What cannot be caught up is dropped: asking for ever more would keep the loop from everything else.
+        most = max(SLICE_SECONDS, 2 * TICK_SECONDS * self.speed)
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            await self.advance((now - last) * self.speed)
+            await self.advance(min((now - last) * self.speed, most))
             last = now
 
     async def _answer(self, request: Request) -> Reply:
@@ -157,15 +157,14 @@ class FleetServer:
     async def _control(self, request: Request, parts: list[str]) -> Reply:
         """Answer what tests steer the fleet by."""
         what = "/".join(parts)
-        steer = {"advance": self._advanced, "fault": self._broken}.get(what)
-        if request.method == "POST" and steer is not None:
+        if request.method == "POST" and what in ("advance", "fault"):
             try:
                 document = json.loads(request.body or b"{}")
             except (ValueError, RecursionError):
                 document = None
             if not isinstance(document, dict):
                 return _json(400, {"error": "body must be an object in JSON"})
-            return await steer(document)
+            return await self._advanced(document) if what == "advance" else self._broken(document)
         if request.method == "GET" and what in ("now", "truth", "fault"):
             return self._told(what)
         return _json(404, {"error": f"no control {request.method} {what[:100]!r}"})
@@ -191,15 +190,14 @@ class FleetServer:
         await self.advance(float(seconds or 0))
         return _json(200, {"now": self.fleet.now})
 
-    async def _broken(self, document: dict[str, Any]) -> Reply:
+    def _broken(self, document: dict[str, Any]) -> Reply:
         """Begin or end faults by request."""
         given = dict(document)
         kind, pool = given.pop("kind", ""), given.pop("pool", None)
         engine, seconds = given.pop("engine", None), given.pop("seconds", None)
         try:
             _check_fault(kind, pool, engine, seconds)
-            async with self._lock:
-                count = self.fleet.fault(str(kind), pool, engine, seconds=seconds, **given)
+            count = self.fleet.fault(str(kind), pool, engine, seconds=seconds, **given)
         except (InputError, TypeError) as error:
             return _json(400, {"error": str(error)})
         return _json(200, {"engines": count, "now": self.fleet.now})
