@@ -11,7 +11,6 @@ from bench.convergence import SEEDS, learn
 def test_ten_minutes_teach_acceptance_crossover_and_schedule(seed: int) -> None:
     """Acceptance of each route is within 0.03, the crossover within 15 %, goodput within 2 % of the best."""
     rows = learn("demo", seed)
-    print("\n".join(str(row) for row in rows))
     assert [fault for row in rows for fault in row.faults] == []
     assert {route for row in rows for route in row.alphas} == {"chat", "tools"}
 

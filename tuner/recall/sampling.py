@@ -30,8 +30,8 @@ is taken as independent; 20 windows of 15 s, so that 4000 windows are 200 blocks
 is known to 10 %. The fits join neighbouring blocks where requests are longer."""
 
 RARE_WINDOWS = 40
-"""Windows that each cell keeps, however rare it is: two blocks of 15 s windows, four cells of the step-time fit.
-A cell of one window in ten thousand would have none of 4000 otherwise."""
+"""Windows that each cell keeps, however rare it is: two blocks of 15 s windows, four cells of the step-time
+fit. A cell of one window in ten thousand would have none of 4000 otherwise."""
 
 RARE_SHARE = 0.25
 """Most of a budget that is kept for cells that way; they share it alike where that is less."""
