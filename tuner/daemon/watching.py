@@ -160,9 +160,9 @@ def error_of(scrape: TimedScrape) -> str:
 
 
 def statuses_of(watched: Mapping[str, Watched]) -> tuple[TargetStatus, ...]:
-    """Return how every engine answered last, by pool and engine."""
+    """Return how every engine answered last, by pool and engine; one that was just found has not yet."""
     return tuple(
-        status
+        pool.statuses.get(target, TargetStatus(target, up=False, last_scrape=None, seconds=0.0, error=""))
         for _, pool in sorted(watched.items())
-        for status in sorted(pool.answers, key=lambda s: (s.target.engine, s.target.url))
+        for target in sorted(pool.targets, key=lambda each: (each.engine, each.url))
     )
