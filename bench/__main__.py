@@ -22,6 +22,7 @@ MEASUREMENTS = (
     "bench.convergence",
     "bench.engine_routes",
     "bench.sweep_speed",
+    "bench.store_growth",
     "bench.simulator_speed",
     "bench.recovery.acceptance",
     "bench.recovery.crossover",

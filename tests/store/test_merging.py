@@ -88,6 +88,32 @@ def test_a_draft_cut_short_is_still_of_its_length() -> None:
     assert len(merged(window(), cut)) == 1
 
 
+def test_windows_that_are_not_fitted_are_told_apart_by_state_alone() -> None:
+    """What is not good is kept for its sums: one row per state, with every draft length that ran in it."""
+    idle = [
+        window(
+            T0 + 15 * index,
+            state=WindowState.IDLE,
+            draft_lens=frozenset({index}),
+            counts=counts(draft_len=index),
+        )
+        for index in (1, 2)
+    ]
+    [one] = merged(*idle)
+    assert one.draft_lens == frozenset({1, 2})
+    assert one.counts.draft_tokens == 2400.0
+    [vague] = merged(*idle, window(T0 + 45, state=WindowState.IDLE, draft_lens=None))
+    assert vague.draft_lens is None
+
+
+def test_a_mix_is_a_mix_wherever_its_mean_lies() -> None:
+    """Draft lengths of 2 and 4 that come to 3 on average do not make a draft length of 3."""
+    both = frozenset({2, 4})
+    at_three = window(draft_lens=both, counts=counts(draft_len=3))
+    elsewhere = window(T0 + 15, draft_lens=both, counts=replace(counts(), draft_tokens=2800.0))
+    assert len(merged(at_three, elsewhere)) == 1
+
+
 @given(st.permutations(range(8)), st.sets(st.integers(1, 7)))
 def test_order_and_steps_on_the_way_do_not_matter(order: list[int], cuts: set[int]) -> None:
     """Merging in any order, at once or in pieces, gives the same: what makes a roll-up repeatable."""

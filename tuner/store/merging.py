@@ -6,7 +6,7 @@ import math
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner.fleet import SHORT_DRAFT_TOKENS, Counts, Gauges, Window
+from tuner.fleet import SHORT_DRAFT_TOKENS, Counts, Gauges, Window, WindowState
 from tuner.store.tables import COUNT_COLUMNS, GAUGE_COLUMNS
 
 if TYPE_CHECKING:
@@ -30,26 +30,23 @@ class Part(NamedTuple):
 def kind_of(window: Window) -> Hashable:
     """Return what two windows must share to be merged.
 
-    Beside set-up, state, restarts and draft length it is which counts the engine told: so ``None`` never
-    meets a number, and a sum is the sum of all.
+    Beside set-up, state and restarts it is which counts the engine told: so ``None`` never meets a number,
+    and a sum is the sum of all. Good windows share their draft lengths too; the others are never fitted.
     """
     counts = window.counts
     told = tuple(getattr(counts, name) is not None for name in COUNT_COLUMNS)
     lists = bool(counts.accepted_by_position), bool(counts.exposed_by_position), bool(counts.joint)
-    return (
-        window.fingerprint,
-        window.state,
-        window.restarts,
-        window.draft_lens,
-        _draft_len(window),
-        told,
-        lists,
-    )
+    common = window.fingerprint, window.state, window.restarts, told, lists
+    if window.state is not WindowState.GOOD:
+        return common
+    return *common, window.draft_lens, _draft_len(window)
 
 
 def _draft_len(window: Window) -> int:
     """Return the one draft length that ran, ``MIXED`` or ``UNKNOWN``."""
     mean = window.draft_len
+    if window.draft_lens is not None and len(window.draft_lens) > 1:
+        return MIXED
     if mean is None:
         return UNKNOWN
     nearest = round(mean)
@@ -88,12 +85,22 @@ def _merge(parts: Sequence[Part]) -> Part:
             gauges=_mean(windows),
             fingerprint=first.fingerprint,
             route=first.route,
-            draft_lens=first.draft_lens,
+            draft_lens=_union(windows),
             restarts=first.restarts,
         ),
         sum(part.windows for part in parts),
         max(part.until for part in parts),
     )
+
+
+def _union(windows: Sequence[Window]) -> frozenset[int] | None:
+    """Return every draft length that ran, ``None`` where one window does not know its own."""
+    lens: set[int] = set()
+    for window in windows:
+        if window.draft_lens is None:
+            return None
+        lens |= window.draft_lens
+    return frozenset(lens)
 
 
 def _sum(counts: Sequence[Counts]) -> Counts:
