@@ -104,6 +104,7 @@ class Site:
         self.file = folder / "tuner.yaml"
         self.document = document
         self.log = Events()
+        self.started = served.fleet.now
         self.passing: Callable[[], None] = lambda: None
         """Called after time passed in the world."""
         self.write_settings(document)
