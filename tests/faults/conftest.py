@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemon.conftest import Events
 from tests.faults.fleet_server import ServedFleet
 from tests.faults.site import LEARN, POOL, SCRAPE, Learnt, Site, settings, slow_fleet
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 def _same_jitter() -> None:
     """Refreshes of discovery are spread by chance: by the same chance in each run."""
     random.seed(1)
+
+
+@pytest.fixture
+def events() -> Events:
+    """Return a log that remembers."""
+    return Events()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Prometheus' remote write: puts samples of any time into a real server, so that virtual time will do.
 
-Protocol buffers and snappy, which https://prometheus.io/docs/specs/prw/remote_write_spec/ asks for, written by
-hand: the few fields there are, and snappy's literals alone, which compress nothing.
+https://prometheus.io/docs/specs/prw/remote_write_spec/ asks for protocol buffers and snappy. Both are written
+by hand: the few fields there are, and snappy's literals alone, which compress nothing.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.site import CYCLE, ENGINES, POOL, SCRAPE, recovers
+from tuner.daemon.jobs import JOBS
 
 if TYPE_CHECKING:
     from tests.faults.site import Site
@@ -41,6 +42,26 @@ def test_a_clock_that_is_set_and_set_right(site: Site, step: float, monkeypatch:
     assert max(w.seconds for w in store.recent_windows(POOL, 0.0, 10_000)) <= 2 * SCRAPE
     site.run_until(lambda: "clock_stepped" not in site.codes(), 4 * CYCLE)
     recovers(site, code="clock_stepped", sample=DOWN, bad=float(ENGINES))
+
+
+def test_a_clock_that_is_a_month_ahead(site: Site) -> None:
+    """Thirty days on: no job makes up for what was missed, and nothing is divided by a month (case B57)."""
+    interval = {spec.name: spec.interval(site.daemon.service.cadence) for spec in JOBS}
+    before = {job.name: job.runs for job in site.view.jobs}
+    goodput = f'tuner_goodput_tokens_per_second{{engine="{POOL}-0/0",pool="{POOL}"}}'
+    usual = site.metric(goodput)
+    assert usual is not None
+    site.wall.step(30 * 24 * HOUR)
+    for _ in range(int(CYCLE / SCRAPE) + 1):
+        site.run_for(SCRAPE)
+        assert site.up()
+        assert site.schedule()
+    for job in site.view.jobs:
+        assert job.runs - before[job.name] <= (CYCLE + SCRAPE) / interval[job.name] + 1
+        assert job.errors == 0
+    now = site.metric(goodput)
+    assert now is not None
+    assert usual / 5.0 < now < usual * 5.0
 
 
 def test_a_bad_file_during_a_fault(site: Site) -> None:
