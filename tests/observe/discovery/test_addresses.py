@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tuner._exceptions import InputError
 from tuner.addresses import check_template, fill_template, same_address, split_url
+from tuner.observe.discovery import EnginesSpec
+from tuner.observe.discovery.found import of_labels
 
 LABELS = {
     "pod": "vllm-0",
@@ -90,3 +92,12 @@ def test_one_address_in_two_spellings() -> None:
     assert same_address("http://h/a") != same_address("http://h/b")
     assert same_address("http://h/a?x=1") != same_address("http://h/a?x=2")
     assert same_address("http://h:99999") is None
+
+
+@pytest.mark.parametrize("origin", ["http_sd", "prometheus:main"])
+def test_a_password_in_a_target_is_not_repeated(origin: str) -> None:
+    """``user:password@host`` is no target; what says so leaves out what stands before the host."""
+    spec = EnginesSpec("chat")
+    with pytest.raises(InputError, match=r"'\*\*\*@10\.0\.0\.5:8000' is not host:port") as refused:
+        of_labels({"__address__": "u:pa55@10.0.0.5:8000"}, spec, origin)
+    assert "pa55" not in str(refused.value)

@@ -70,9 +70,13 @@ def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Foun
     """
     address = labels.get(ADDRESS) or labels.get("instance", "")
     if origin.startswith(FROM_SERVER) and all(map(labels.get, spec.identity_labels)) and spec.identity_labels:
-        address = quote(address, safe=":[]")  # relabelled to something else: read through the server alone
+        # Relabelled to something else: read through the server alone.
+        address = quote(address.rpartition("@")[2], safe=":[]")
     if not _HOST_PORT.fullmatch(address):
-        raise InputError(f"target {address[:60]!r} is not host:port: write it without scheme and path")
+        # What stands before an @ is a user name and a password, and findings are told and kept.
+        user, at, host = address.rpartition("@")
+        shown = f"***@{host[:60]}" if user or at else address[:60]
+        raise InputError(f"target {shown!r} is not host:port: write it without scheme and path")
     scheme = labels.get("__scheme__") or "http"
     path = labels.get("__metrics_path__") or spec.metrics_path
     if not path.startswith("/"):
