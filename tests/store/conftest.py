@@ -13,7 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.servers import PostgresServer
     from tuner.store import Store
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: PostgresServer) -> str:
+    """One database for all tests here: making one for each writes 8 MB a time."""
+    return postgres_server.new_database()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer, shared_database: str) -> str:
+    """The URL of a database that holds nothing."""
+    name = shared_database.rpartition("/")[2]
+    postgres_server.execute(f"ALTER DATABASE {name} RESET ALL")
+    postgres_server.execute("DROP SCHEMA public CASCADE", name)
+    postgres_server.execute("CREATE SCHEMA public", name)
+    return shared_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -15,7 +15,7 @@ import pytest
 from tests.servers import free_port
 from tests.store.samples import T0, series, window
 from tuner._exceptions import StoreError
-from tuner.store import open_store, windows
+from tuner.store import database, open_store, windows
 from tuner.store.errors import scrub
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def _until_written(store: Store) -> None:
 def test_a_lock_of_another_session_is_named(pg: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait for a lock is bounded, as on SQLite; readers go on."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
+    pg.close()
     plain = pg.place.replace("+psycopg", "")
     with psycopg.connect(plain) as other:
         other.execute("select * from leases for update")
@@ -166,6 +168,7 @@ def test_a_server_that_is_not_there_is_refused_quickly(monkeypatch: pytest.Monke
 def test_a_wrong_password_is_told_without_it(pg: Store, postgres_server: PostgresServer) -> None:
     """A server that is given the wrong password: the setting is named, the password is not."""
     name = pg.place.rpartition("/")[2]
+    postgres_server.execute(f"DROP ROLE IF EXISTS locked_{name}")
     postgres_server.execute(f"CREATE ROLE locked_{name} LOGIN PASSWORD 'other'")
     postgres_server.execute(f"GRANT pg_read_all_data TO locked_{name}")
     rules = postgres_server.process.folder / "data" / "pg_hba.conf"

@@ -84,12 +84,19 @@ def test_readers_cannot_write(store: Store) -> None:
     store.add_windows([window()], fence=0)
 
 
+def wait_shortly(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new connections wait for a lock for a shorter time than in production."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
+    store.close()
+
+
 def test_a_lock_of_another_process_is_named_and_passes(
     sqlite_store: Store, sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A unit is tried three times, then given back as retryable in one line; later it succeeds by itself."""
     tries: list[float] = []
     monkeypatch.setattr(time, "sleep", tries.append)
+    wait_shortly(sqlite_store, monkeypatch)
     with closing(sqlite3.connect(sqlite_file, isolation_level=None)) as other:
         other.execute("begin immediate")
         with pytest.raises(StoreError, match="locked by another process") as refused:
@@ -104,11 +111,14 @@ def test_a_lock_of_another_process_is_named_and_passes(
     assert sqlite_store.add_windows([window()], fence=0) == 1
 
 
-def test_a_lock_that_ends_in_time_is_not_noticed(sqlite_store: Store, sqlite_file: Path) -> None:
-    """The whole unit is repeated, so a lock shorter than the attempts costs nothing but time."""
+def test_a_lock_that_ends_in_time_is_not_noticed(
+    sqlite_store: Store, sqlite_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole unit is repeated, so a lock that outlasts one attempt costs nothing but time."""
+    wait_shortly(sqlite_store, monkeypatch)
     with closing(sqlite3.connect(sqlite_file, isolation_level=None, check_same_thread=False)) as other:
         other.execute("begin immediate")
-        timer = threading.Timer(database.BUSY_SECONDS + 0.3, other.execute, ["rollback"])
+        timer = threading.Timer(database.BUSY_SECONDS * 1.5, other.execute, ["rollback"])
         timer.start()
         assert sqlite_store.add_windows([window()], fence=0) == 1
         timer.join()

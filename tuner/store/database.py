@@ -243,7 +243,6 @@ def _sqlite(place: Place) -> Engine:
         max_overflow=0,
         pool_timeout=POOL_TIMEOUT,
         hide_parameters=True,
-        connect_args={"timeout": BUSY_SECONDS},
     )
     assert place.file is not None
     file = place.file
@@ -252,6 +251,7 @@ def _sqlite(place: Place) -> Engine:
     def set_up(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         # The driver would begin transactions by itself, deferred, and too late for a lock.
         connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
         connection.execute("PRAGMA journal_mode = WAL")
         # Each commit, some 20 a minute, reaches the disk: a power cut loses nothing that was committed.
         connection.execute("PRAGMA synchronous = FULL")

@@ -33,12 +33,10 @@ FULL = Cause("the disk is full", "make room; nothing that was saved is lost", re
 READ_ONLY = Cause("read-only", "make it writable; writes go on by themselves then", retryable=True)
 NO_SCHEMA = Cause("tables or columns are missing", UPGRADE, retryable=False)
 CONTRADICTS = Cause(
-    "contradicts what is stored",
-    "restart tuner; if it stays, restore a backup",
-    retryable=False,
-    at_once=True,
+    "contradicts what is stored", "restart tuner; if it stays, restore a backup", retryable=False
 )
-"""A number remembered from a database that was restored since; looked up afresh at the next attempt."""
+DANGLING = CONTRADICTS._replace(at_once=True)
+"""A number remembered from before the database was restored; looked up afresh at the next attempt."""
 UNKNOWN = Cause("refused the statement", "see docs/database.md", retryable=False)
 
 SQLITE_CAUSES: dict[int, Cause] = {
@@ -53,15 +51,17 @@ SQLITE_CAUSES: dict[int, Cause] = {
         "cannot be opened", "check that its folder exists, is writable and has room", retryable=True
     ),
     sqlite3.SQLITE_CONSTRAINT: CONTRADICTS,
+    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: DANGLING,
     sqlite3.SQLITE_NOMEM: Cause("out of memory", "give the process more", retryable=True),
     sqlite3.SQLITE_CORRUPT: Cause("damaged", "restore a backup", retryable=False),
     sqlite3.SQLITE_NOTADB: Cause("not an SQLite database", "restore a backup", retryable=False),
 }
-"""Primary result codes (https://www.sqlite.org/rescode.html)."""
+"""Result codes (https://www.sqlite.org/rescode.html); a whole code outvotes its primary one."""
 _PRIMARY = 0xFF
 """Extended result codes carry the primary one in their lowest byte."""
 
 POSTGRES_CAUSES: dict[str, Cause] = {
+    "23503": DANGLING,
     "23": CONTRADICTS,
     "25006": READ_ONLY,
     "53100": FULL,
@@ -104,10 +104,10 @@ def cause_of(error: BaseException) -> Cause:
         return Cause("all connections are in use", "wait", retryable=True)
     origin = getattr(error, "orig", None) or error
     if isinstance(origin, sqlite3.Error):
-        code = getattr(origin, "sqlite_errorcode", None)
+        code: int = getattr(origin, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_ERROR and "no such" in str(origin):
             return NO_SCHEMA
-        return SQLITE_CAUSES.get((code or 0) & _PRIMARY, UNKNOWN)
+        return SQLITE_CAUSES.get(code) or SQLITE_CAUSES.get(code & _PRIMARY) or UNKNOWN
     state = getattr(origin, "sqlstate", None)
     if state is None and _REFUSED_LOGIN.search(str(origin)):
         return POSTGRES_CAUSES["28"]
