@@ -74,12 +74,12 @@ def test_three_starts_make_no_job_more(events: Events) -> None:
 
 
 def test_a_job_that_fails_with_much_in_hand_keeps_none_of_it(events: Events) -> None:
-    """A hundred failures with 50 MB in their locals: what is kept of each is a line of text (case B57)."""
+    """A hundred failures with 20 MB in their locals: what is kept of each is a line of text (case B57)."""
     wall = VirtualClock()
     clock = SteadyClock(wall)
 
     def fail(_: float) -> None:
-        much = b"x" * (50 * MEGABYTE)
+        much = b"x" * (20 * MEGABYTE)
         raise ValueError(len(much))
 
     runner = Runner({"cycle": fail}, clock, JobBook(NAMES, clock.monotonic), events, lambda: None)
@@ -88,7 +88,7 @@ def test_a_job_that_fails_with_much_in_hand_keeps_none_of_it(events: Events) -> 
     before = _resident()
     for _ in range(97):
         runner.run("cycle")
-    assert _resident() - before < 25 * MEGABYTE
+    assert _resident() - before < 10 * MEGABYTE
     assert len(events.of("job failed")) == 100
 
 
