@@ -10,6 +10,9 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
+# One worker a core; a file stays in one worker, so that its servers are started once.
+PARALLEL := -n auto --maxprocesses 8 --dist loadfile
+
 .PHONY: help setup demo check test test-long bench lock clean
 
 help:  ## list the targets
@@ -36,10 +39,10 @@ check: $(STAMP)  ## lint, format and types; warnings are errors
 	$(BIN)/mypy
 
 test: check  ## checks and the fast tests: what CI runs; a missing server is listed as NOT RUN
-	$(BIN)/pytest -q -m "not long"
+	$(BIN)/pytest -q $(PARALLEL) -m "not long"
 
 test-long: check  ## all tests, the long ones too: minutes
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q $(PARALLEL)
 
 bench: $(STAMP)  ## recovery of known truth, prediction of unseen load, speed; seeds from the commit
 	$(BIN)/python -m bench
