@@ -20,6 +20,7 @@ MEASUREMENTS = (
     "bench.recording_regret",
     "bench.replay_speed",
     "bench.convergence",
+    "bench.cycle_scale",
     "bench.engine_routes",
     "bench.sweep_speed",
     "bench.store_growth",

@@ -8,9 +8,9 @@ the code path differ, which on a real engine is twice the noise within.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -156,29 +156,30 @@ def mix_spread(draft_lens: Collection[int], mean: float) -> float:
     that of the two outermost, and their middle is taken. The batch, which falls as K rises under a schedule,
     makes the true spread of tokens in flight smaller.
     """
-    spreads = []
-    for low, high in _pairs(draft_lens, mean):
-        share = (mean - low) / (high - low) if high > low else 0.0
-        spreads.append(share * (1 - share) * math.log((high + 1) / (low + 1)) ** 2)
-    return sum(spreads) / len(spreads)
+    inner, outer = (
+        share * (1 - share) * math.log((high + 1) / (low + 1)) ** 2
+        for low, high, share in _pairs(draft_lens, mean)
+    )
+    return (inner + outer) / 2
 
 
 def mean_root(draft_lens: Collection[int], mean: float) -> float:
     """Return the mean square root of the draft length over such steps, to the same approximation."""
-    roots = []
-    for low, high in _pairs(draft_lens, mean):
-        share = (mean - low) / (high - low) if high > low else 0.0
-        roots.append((1 - share) * math.sqrt(low) + share * math.sqrt(high))
-    return sum(roots) / len(roots)
+    inner, outer = (
+        (1 - share) * math.sqrt(low) + share * math.sqrt(high)
+        for low, high, share in _pairs(draft_lens, mean)
+    )
+    return (inner + outer) / 2
 
 
-def _pairs(draft_lens: Collection[int], mean: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the two draft lengths around a mean and the two outermost; the mean lies within both."""
+def _pairs(draft_lens: Collection[int], mean: float) -> tuple[tuple[int, int, float], tuple[int, int, float]]:
+    """Return the two draft lengths around a mean and the two outermost, each with the share of the longer."""
     lens = sorted(draft_lens)
-    inner = min(max(mean, lens[0]), lens[-1])
-    below = max(length for length in lens if length <= inner)
-    above = min(length for length in lens if length >= inner)
-    return (float(below), float(above)), (float(lens[0]), float(lens[-1]))
+    within = min(max(mean, lens[0]), lens[-1])
+    place = bisect_left(lens, within)
+    pairs = (lens[place if lens[place] == within else place - 1], lens[place]), (lens[0], lens[-1])
+    inner, outer = ((a, b, (within - a) / (b - a) if b > a else 0.0) for a, b in pairs)
+    return inner, outer
 
 
 def _drafting_len(window: Window, lens: tuple[int, int]) -> float | str:
@@ -198,27 +199,36 @@ def _row(window: Window) -> _Row | str:
     """Return the usable row of a window, or the reason why it has none."""
     if window.state is not WindowState.GOOD:
         return f"window is {window.state.value}"
-    seconds, tokens, batch = window.step_seconds, window.tokens_in_flight, window.batch
     steps = window.counts.steps
+    seconds, tokens, batch = window.step_seconds, window.tokens_in_flight, window.batch
     if seconds is None or tokens is None or batch is None or steps is None:
         return "steps or tokens in flight untold"
-    if not (np.isfinite([seconds, tokens, batch]).all() and seconds > 0 and tokens > 0 and batch > 0):
+    if not (0 < seconds < math.inf and 0 < tokens < math.inf and 0 < batch < math.inf):
         return "step time or tokens in flight not positive"
     if steps < MIN_STEPS:
         return f"fewer than {MIN_STEPS} steps"
     draft_len = usable_draft_len(window)
     if isinstance(draft_len, str):
         return draft_len
-    kv_tokens = window.gauges.kv_tokens
-    context = float("nan") if kv_tokens is None else kv_tokens
-    throughput = float("nan") if window.tokens_per_second is None else window.tokens_per_second
     lens = window.draft_lens or ()
-    far = len(lens) > 1 and max(lens) - min(lens) > 1
     mix, root = 0.0, root_of(draft_len)
-    if far:
+    if len(lens) > 1 and max(lens) - min(lens) > 1:
         mix, root = mix_spread(lens, draft_len), mean_root(lens, draft_len)
-    where = (window.engine, window.start, window.end)
-    return _Row(*where, draft_len, mix, root, batch, tokens, context, seconds, steps, throughput)
+    context, throughput = window.gauges.kv_tokens, window.tokens_per_second
+    return _Row(
+        window.engine,
+        window.start,
+        window.end,
+        draft_len,
+        mix,
+        root,
+        batch,
+        tokens,
+        math.nan if context is None else context,
+        seconds,
+        steps,
+        math.nan if throughput is None else throughput,
+    )
 
 
 def root_of(draft_len: float) -> float:
@@ -251,33 +261,44 @@ def build_cells(windows: Sequence[Window]) -> Cells:
     return _table(kept, within, dict(left_out))
 
 
+class _Block:
+    """Windows of one engine, draft length and batch, while they are put together."""
+
+    def __init__(self, first: _Row) -> None:
+        self.rows = [first]
+        self.batch, self.tokens, self.context = first.batch, first.tokens, first.context
+
+    def add(self, row: _Row) -> None:
+        self.rows.append(row)
+        self.batch += row.batch
+        self.tokens += row.tokens
+        self.context += row.context
+
+    def takes(self, row: _Row) -> bool:
+        """Tell whether a window belongs to this block, which came before it."""
+        first, last, size = self.rows[0], self.rows[-1], len(self.rows)
+        if size == MAX_BLOCK_WINDOWS or row.engine != first.engine or not _same_draft_len(row, first):
+            return False
+        if row.start - last.end > MAX_GAP * (last.end - last.start):
+            return False
+        batch, tokens, context = self.batch / size, self.tokens / size, self.context / size
+        far = abs(row.context - context) > 2 * SAME_BATCH * context  # false where context is untold
+        return (
+            abs(row.batch - batch) <= SAME_BATCH * batch
+            and abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
+            and not far
+        )
+
+
 def _blocks(rows: Sequence[_Row]) -> list[list[_Row]]:
     """Split sorted rows where engine, draft length or batch change."""
-    blocks: list[list[_Row]] = []
+    blocks: list[_Block] = []
     for row in rows:
-        if blocks and len(blocks[-1]) < MAX_BLOCK_WINDOWS and _continues(blocks[-1], row):
-            blocks[-1].append(row)
+        if blocks and blocks[-1].takes(row):
+            blocks[-1].add(row)
         else:
-            blocks.append([row])
-    return blocks
-
-
-def _continues(block: Sequence[_Row], row: _Row) -> bool:
-    """Tell whether a window belongs to the block before it."""
-    first, last = block[0], block[-1]
-    if row.engine != first.engine or not _same_draft_len(row, first):
-        return False
-    if row.start - last.end > MAX_GAP * (last.end - last.start):
-        return False
-    batch = sum(other.batch for other in block) / len(block)
-    tokens = sum(other.tokens for other in block) / len(block)
-    context = sum(other.context for other in block) / len(block)
-    far = abs(row.context - context) > 2 * SAME_BATCH * context  # false where context is untold
-    return (
-        abs(row.batch - batch) <= SAME_BATCH * batch
-        and abs(row.tokens - tokens) <= 2 * SAME_BATCH * tokens
-        and not far
-    )
+            blocks.append(_Block(row))
+    return [block.rows for block in blocks]
 
 
 def _same_draft_len(one: _Row, other: _Row) -> bool:
@@ -293,58 +314,64 @@ def _is_mixed(row: _Row) -> bool:
 
 def _spread_within(blocks: Sequence[Sequence[_Row]]) -> tuple[float, set[int]]:
     """Return the noise of a window within its block, and the ids of windows far outside of it."""
-    deviations: list[tuple[_Row, float, float]] = []
-    freedom = 0
-    for block in blocks:
-        if len(block) < 3:  # noqa: PLR2004 - of two that differ, nobody knows which one is off
-            continue
-        logs = np.log([row.seconds for row in block])
-        middle = float(np.median(logs))
-        freedom += len(block) - 1
-        deviations.extend(
-            (row, float(value) - middle, EDGE_VARIANCE / row.steps**2)
-            for row, value in zip(block, logs, strict=True)
-        )
-    if not deviations:
+    # Of two that differ, nobody knows which one is off.
+    judged = [block for block in blocks if len(block) > 2]  # noqa: PLR2004 - said above
+    if not judged:
         return 0.0, set()
-    offsets = np.array([offset for _, offset, _ in deviations])
-    edges = np.array([edge for _, _, edge in deviations])
+    rows = [row for block in judged for row in block]
+    logs = np.log([row.seconds for row in rows])
+    sizes = np.array([len(block) for block in judged])
+    offsets = logs - np.repeat(_medians(logs, sizes), sizes)
+    edges = EDGE_VARIANCE / np.array([row.steps for row in rows]) ** 2
     scale = 1.4826 * float(np.median(np.abs(offsets)))
-    variance = scale**2 * len(offsets) / freedom
+    variance = scale**2 * len(offsets) / int((sizes - 1).sum())
     far = np.abs(offsets) > OUTLIER_Z * np.maximum(np.sqrt(variance + edges), 2 * MIN_SPREAD)
     within = float(np.sqrt(max(variance - float(np.mean(edges)), MIN_SPREAD**2)))
-    return within, {id(row) for (row, _, _), is_far in zip(deviations, far, strict=True) if is_far}
+    return within, {id(rows[place]) for place in np.flatnonzero(far)}
+
+
+def _medians(values: Floats, sizes: NDArray[np.intp]) -> Floats:
+    """Return the median (b,) of each run of values (n,), b runs of the given sizes one after the other."""
+    starts = np.cumsum(sizes) - sizes
+    out = np.empty(len(sizes))
+    for size in np.unique(sizes):
+        same = sizes == size
+        out[same] = np.median(values[starts[same, None] + np.arange(size)], axis=1)
+    return out
 
 
 def _table(blocks: Sequence[Sequence[_Row]], within: float, left_out: Mapping[str, int]) -> Cells:
     """Add up each block."""
     blocks = [block for block in blocks if block]
-    steps: Floats = np.array([sum(row.steps for row in block) for block in blocks], dtype=np.float64)
+    sizes = np.array([len(block) for block in blocks], dtype=np.intp)
+    of_block = np.repeat(np.arange(len(blocks)), sizes)
+    rows = [row for block in blocks for row in block]
+    each_steps = np.array([row.steps for row in rows], dtype=np.float64)
+    steps: Floats = np.asarray(np.bincount(of_block, each_steps, len(blocks)), dtype=np.float64)
 
-    def mean(values: Sequence[Sequence[float]]) -> Floats:
-        sums = [
-            sum(value * row.steps for value, row in zip(column, block, strict=True))
-            for column, block in zip(values, blocks, strict=True)
-        ]
-        return np.asarray(np.array(sums, dtype=np.float64) / steps)
+    def mean(values: Sequence[float]) -> Floats:
+        sums = np.bincount(of_block, np.array(values, dtype=np.float64) * each_steps, len(blocks))
+        return np.asarray(sums / steps)
 
-    draft_len = mean([[row.draft_len for row in block] for block in blocks])
+    draft_len = mean([row.draft_len for row in rows])
     whole = np.array([not _is_mixed(block[0]) for block in blocks], dtype=np.bool_)
     draft_len = np.where(whole, [block[0].draft_len for block in blocks], draft_len)
-    runs = np.array([1 + sum(b.start - a.end > CONTIGUOUS for a, b in pairwise(block)) for block in blocks])
+    starts, ends = (np.array([getattr(row, name) for row in rows]) for name in ("start", "end"))
+    apart = (starts[1:] - ends[:-1] > CONTIGUOUS) & (of_block[1:] == of_block[:-1])
+    runs = 1 + np.bincount(of_block[1:], apart, len(blocks))
     return Cells(
         engine=tuple(block[0].engine for block in blocks),
         draft_len=draft_len,
-        batch=mean([[row.batch for row in block] for block in blocks]),
-        tokens=mean([[row.tokens for row in block] for block in blocks]),
-        context=mean([[row.context for row in block] for block in blocks]),
-        seconds=mean([[row.seconds for row in block] for block in blocks]),
+        batch=mean([row.batch for row in rows]),
+        tokens=mean([row.tokens for row in rows]),
+        context=mean([row.context for row in rows]),
+        seconds=mean([row.seconds for row in rows]),
         steps=steps,
-        windows=np.array([len(block) for block in blocks], dtype=np.float64),
+        windows=sizes.astype(np.float64),
         time=np.array([(block[0].start + block[-1].end) / 2 for block in blocks], dtype=np.float64),
-        tokens_per_second=mean([[row.tokens_per_second for row in block] for block in blocks]),
-        root=mean([[row.root for row in block] for block in blocks]),
-        mix=mean([[row.mix for row in block] for block in blocks]),
+        tokens_per_second=mean([row.tokens_per_second for row in rows]),
+        root=mean([row.root for row in rows]),
+        mix=mean([row.mix for row in rows]),
         edge_variance=EDGE_VARIANCE * runs / steps**2,
         within=within,
         left_out=left_out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tuner.fleet import Finding
@@ -10,7 +11,7 @@ from tuner.fleet import Finding
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.fleet import Window
+    from tuner.fleet import Counts, Window
 
 MIX_TOLERANCE = 0.02
 """Relative slack of draft tokens per draft. Engines subtract draft tokens that a grammar made invalid, so
@@ -19,7 +20,7 @@ a window at K=4 may read 3.95; 2 % lets that pass, while mixing in 3 % of drafts
 COUNT_SLACK = 0.5
 """Counts are whole numbers, so two that should agree may differ by rounding only: half a token."""
 
-TOTALS = (
+_totals_told = attrgetter(
     "steps",
     "request_steps",
     "drafts",
@@ -33,20 +34,26 @@ TOTALS = (
 """Counts that the acceptance fit reads."""
 
 
+def _totals(counts: Counts) -> list[float]:
+    """Return the totals that are told."""
+    return [total for total in _totals_told(counts) if total is not None]
+
+
 def impossible(window: Window) -> str:
     """Name what cannot be in the counts of a window, or return an empty string.
 
     Numbers are checked as they are; nothing is rounded into the possible.
     """
     counts = window.counts
-    for number in (
-        *(getattr(counts, name) or 0.0 for name in TOTALS),
+    numbers = [
+        *_totals(counts),
         *counts.accepted_by_position,
         *counts.exposed_by_position,
         *counts.joint.values(),
-    ):
-        if not 0.0 <= number < math.inf:
-            return "a count is negative or not finite"
+    ]
+    # A sum that is finite, of numbers none of which is below 0: NaN fails either comparison.
+    if not (min(numbers, default=0.0) >= 0.0 and sum(numbers) < math.inf):
+        return "a count is negative or not finite"
     if any(taken > drafted for (drafted, taken), count in counts.joint.items() if count):
         return "a draft accepted more tokens than it proposed"
     if not counts.drafts:

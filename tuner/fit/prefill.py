@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+NEVER = 1e-16
+"""Share of the steps below which a number of prompts is not met: less than a rounding error of the mean."""
+
 MAX_PROMPTS = 48
 """Most prompts in one step that are looked at. Beyond 30 a step the tail is cut, where prompts are so many
 that their number hardly varies: the spread of 30 is 18 %, and the excess falls with its square."""
@@ -64,6 +67,8 @@ def burst_excess(
     log_share = prompts * np.log(np.maximum(rate, 1e-300)) - log_factorials
     share = np.exp(log_share - log_share.max(axis=0))
     share /= share.sum(axis=0)
+    met = share.max(axis=1) > NEVER
+    share, prompts = share[met], prompts[met]
     tokens = decode_tokens + prompts * length
     repeated = np.tile(columns, (len(prompts), 1))
     seconds = seconds_of(theta[None, :], tokens.ravel(), repeated)[0].reshape(tokens.shape)

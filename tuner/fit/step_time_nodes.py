@@ -20,6 +20,10 @@ NODE_WIDTH = 0.2
 """Width of a node in log tokens in flight. Over 20 % in N the curve departs from a line by less than
 0.1 %, so cells of one K inside it act on a fit only by their weighted mean residual."""
 
+MIX_WIDTH = 0.25
+"""Width of a node in mean draft tokens, for cells that mixed draft lengths: their cost is all but a line in
+it, so that they act by their mean too. Each mix for itself made 1300 nodes of 1800 cells, a fit of 0.3 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
@@ -32,7 +36,7 @@ class Nodes:
 
 
 def node_of(cells: Cells, context: Floats) -> NDArray[np.intp]:
-    """Return the node (g,) of each cell: one K, one stretch of tokens in flight and of context.
+    """Return the node (g,) of each cell: one K or stretch of mixes, one of tokens in flight and of context.
 
     Args:
         cells: the cells.
@@ -40,7 +44,10 @@ def node_of(cells: Cells, context: Floats) -> NDArray[np.intp]:
     """
     stretch = np.floor(np.log(cells.tokens) / NODE_WIDTH)
     each = np.floor(np.log(np.maximum(context / cells.batch, 1.0)) / NODE_WIDTH)
-    _, node = np.unique(np.column_stack([cells.draft_len, stretch, each]), axis=0, return_inverse=True)
+    mixed = np.where(cells.pure, -1.0, np.floor(cells.draft_len / MIX_WIDTH))
+    length = np.where(cells.pure, cells.draft_len, 0.0)
+    kinds = np.column_stack([length, mixed, stretch, each])
+    _, node = np.unique(kinds, axis=0, return_inverse=True)
     return np.asarray(node.reshape(-1))
 
 

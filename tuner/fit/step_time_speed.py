@@ -72,7 +72,9 @@ def fit_speed(cells: Cells, residual: Floats, variance: Floats) -> Speed:
         return Speed()
     z = np.clip(residual / np.sqrt(variance), -WINSOR, WINSOR) * np.sqrt(variance)
     z = z - np.average(z, weights=1 / variance)
-    groups = {name: _thinned(cells, z, variance, name) for name in dict.fromkeys(cells.engine)}
+    numbers: dict[str, int] = {}
+    engine = np.array([numbers.setdefault(name, len(numbers)) for name in cells.engine])
+    groups = {name: _thinned(cells.time, z, variance, engine == n) for name, n in numbers.items()}
     count = sum(len(times) for times, _, _ in groups.values())
     best, base = (0.0, 0.0, 0.0, 1.0), 0.0
     grid = [(share, memory) for memory in MEMORY_SECONDS for share in (0.0, *DRIFT_SHARES)]
@@ -99,18 +101,19 @@ def _memory(one: Floats, other: Floats, memory: float) -> Floats:
     return np.asarray(np.exp(-np.abs(one[:, None] - other[None, :]) / memory))
 
 
-def _thinned(cells: Cells, values: Floats, variance: Floats, engine: str) -> tuple[Floats, Floats, Floats]:
-    """Return times, residuals and variances of one engine, averaged where there are many."""
-    here = np.array([name == engine for name in cells.engine])
-    order = np.argsort(cells.time[here], kind="stable")
-    columns = [x[here][order] for x in (cells.time, values, variance)]
+def _thinned(
+    time: Floats, values: Floats, variance: Floats, here: NDArray[np.bool_]
+) -> tuple[Floats, Floats, Floats]:
+    """Return times, residuals and variances of one engine's cells, averaged where there are many."""
+    order = np.argsort(time[here], kind="stable")
+    columns = [x[here][order] for x in (time, values, variance)]
     count = int(here.sum())
     starts = np.unique(np.linspace(0, count, min(count, MAX_CELLS), endpoint=False).astype(np.intp))
     weight = 1 / columns[2]
-    time, value, total = (
+    when, value, total = (
         np.add.reduceat(x, starts) for x in (columns[0] * weight, columns[1] * weight, weight)
     )
-    return time / total, value / total, 1 / total
+    return when / total, value / total, 1 / total
 
 
 def _likelihoods(
