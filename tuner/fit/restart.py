@@ -29,6 +29,8 @@ SAME_BATCH = 0.15
 """Windows whose batch is within this ratio are alike; step time bends by less than that."""
 NEAR_WINDOWS = 40
 """Windows looked at on each side, so that a slow drift of hours is not taken for a step."""
+NEAR_SECONDS = 3600.0
+"""And how far from the restart: of a thinned memory 40 windows of one engine may lie hours apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,14 @@ def shifts_at_restarts(windows: Sequence[Window]) -> list[Shift]:
     for engine, own in sorted(by_engine.items()):
         ordered = sorted(own, key=lambda window: window.start)
         last = ordered[-1].restarts
+        if not last:
+            continue
         after = [w for w in ordered if w.restarts == last and w.state is WindowState.GOOD][:NEAR_WINDOWS]
-        before = [w for w in ordered if w.restarts == last - 1 and w.state is WindowState.GOOD][
-            -NEAR_WINDOWS:
-        ]
-        if last and before and after:
+        before = [w for w in ordered if w.restarts == last - 1 and w.state is WindowState.GOOD]
+        came_back = min(w.start for w in ordered if w.restarts == last)
+        after = [w for w in after if w.end <= came_back + NEAR_SECONDS]
+        before = [w for w in before[-NEAR_WINDOWS:] if w.start >= came_back - NEAR_SECONDS]
+        if before and after:
             out += _shifts(engine, before, after)
     return out
 
