@@ -116,7 +116,7 @@ def test_a_window_later_than_the_raw_ones_is_counted_once(store: Store) -> None:
 
 
 def test_an_hour_is_not_read_beside_the_raw_windows_within_it(store: Store) -> None:
-    """While a late window keeps raw rows of an hour, that hour's minutes stay too, and its sum is not added."""
+    """While a late window keeps raw rows of an hour, its minutes stay too, and its sum is not added."""
     early, late, after = (window(T0 + 60.0 * minute, steps=1.0 + minute) for minute in (2, 25, 26))
     store.add_windows([early, after], fence=0)
     store.roll_up(T0 + 2.5 * HOUR, fence=0)

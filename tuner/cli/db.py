@@ -41,6 +41,21 @@ def db() -> None:
     """Create, upgrade and check the database."""
 
 
+UPGRADE_EXAMPLES = """\b
+Examples:
+  tuner db upgrade --config.file /etc/tuner/tuner.yaml
+"""
+CURRENT_EXAMPLES = """\b
+Examples:
+  tuner db current --url postgresql+psycopg://tuner@db/tuner --password-file /etc/tuner/db.password
+"""
+CHECK_EXAMPLES = """\b
+Examples:
+  tuner db check --url sqlite:////var/lib/tuner/tuner.db
+  tuner db check --config.file /etc/tuner/tuner.yaml --json
+"""
+
+
 def _place(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a database."""
     for option in (
@@ -57,7 +72,7 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@db.command(short_help="Bring the schema to this release's.")
+@db.command(epilog=UPGRADE_EXAMPLES, short_help="Bring the schema to this release's.")
 @_place
 def upgrade(*, as_json: bool, **place: Unpack[Place]) -> None:
     """Create the tables, or bring them to this release's; another process that does so is waited for."""
@@ -72,7 +87,7 @@ def upgrade(*, as_json: bool, **place: Unpack[Place]) -> None:
             click.echo(f"{store.place}: {before or 'empty'} -> {found.current}")
 
 
-@db.command(short_help="Print the schema's version.")
+@db.command(epilog=CURRENT_EXAMPLES, short_help="Print the schema's version.")
 @_place
 def current(*, as_json: bool, **place: Unpack[Place]) -> None:
     """Print which version of the schema the database has, and which one this release wants."""
@@ -84,7 +99,7 @@ def current(*, as_json: bool, **place: Unpack[Place]) -> None:
             click.echo(f"{store.place}: {found.current or 'empty'}, this release wants {found.head}")
 
 
-@db.command(short_help="Tell whether this release can use the database.")
+@db.command(epilog=CHECK_EXAMPLES, short_help="Tell whether this release can use the database.")
 @_place
 @click.pass_context
 def check(ctx: click.Context, /, *, as_json: bool, **place: Unpack[Place]) -> None:
