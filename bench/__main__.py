@@ -23,6 +23,7 @@ MEASUREMENTS = (
     "bench.cycle_scale",
     "bench.engine_routes",
     "bench.sweep_speed",
+    "bench.daemon_scale",
     "bench.store_growth",
     "bench.simulator_speed",
     "bench.recovery.acceptance",

@@ -2,8 +2,9 @@
 
 The daemon's own service (scraper, windows, memory, fits, plan, SQLite) in virtual time in a process of its
 own; the engines, preset ``scale`` (pools of 50, pages of 55 KB, the tuner's plugin), in another. For each
-size: wall and CPU seconds of a round of scrapes and of a cycle, stage by stage, medians of six and three, and
-the memory at the end.
+size: wall and CPU seconds of a round of scrapes and of a cycle, stage by stage, in the median of three
+minutes, and the memory at the end. The two processes take turns, but for pages, which one makes while the
+other reads.
 
 A cycle costs what it looks at, so each pool's memory is filled to ``cycle.max_windows`` first: with the
 windows of the first rounds, put back in time again and again, each count times a number near 1. Real scraping
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -52,6 +53,8 @@ from tuner.observe.scraping import Scraper
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bench.stopwatch import Spent
+
 ENGINES = (100, 300, 1000, 3000)
 MODEST = (100, 300)
 """Sizes without ``--engines``: half a minute, which ``make bench`` can afford each time."""
@@ -63,7 +66,8 @@ quadratic would cost ten times as much from 100 to 1 000."""
 WARM_MINUTES = 2
 """Simulated minutes before memory is filled: eight windows of each engine to fill it with."""
 MEASURED_MINUTES = 3
-SECONDS = {"interval": 15.0, "cycle": 60.0}
+MINUTE = 60.0
+"""Seconds between cycles; rounds are 15 s apart."""
 SPREAD = 0.05
 """Standard deviation of the numbers that counts of copied windows are multiplied by."""
 PATIENCE = 120.0
@@ -168,24 +172,18 @@ def measure(fleet: dict[str, Any]) -> dict[str, Any]:
         config = settings(fleet["url"], list(fleet["pools"]), Path(folder))
         log = configure("error", "logfmt")
         daemon = Accelerated(config, RealParts, log, now=fleet["now"], advance=advance)
-        daemon.run_for(WARM_MINUTES * SECONDS["cycle"])
+        daemon.run_for(WARM_MINUTES * MINUTE)
         before = resident()
         held = fill(daemon, commit_seed("daemon scale"))
-        daemon.run_for(SECONDS["cycle"])
+        daemon.run_for(MINUTE)
         watch.take()
-        rounds: list[dict[str, Any]] = []
-        minutes: list[dict[str, Any]] = []
+        minutes: list[dict[str, Spent]] = []
         for _ in range(MEASURED_MINUTES):
-            minute: dict[str, Any] = {}
-            for _ in range(int(SECONDS["cycle"] / SECONDS["interval"])):
-                daemon.run_for(SECONDS["interval"])
-                taken = {stage: asdict(spent) for stage, spent in watch.take().items()}
-                rounds.append({k: v for k, v in taken.items() if k.startswith("round")})
-                minute |= {k: v for k, v in taken.items() if not k.startswith("round")}
-            minutes.append(minute)
+            daemon.run_for(MINUTE)
+            minutes.append(watch.take())
         statuses = daemon.service.view()
         out = {
-            "stages": {**_medians(rounds), **_medians(minutes)},
+            "stages": _a_run(minutes),
             "held": held,
             "before": before,
             "resident": resident(),
@@ -197,13 +195,15 @@ def measure(fleet: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _medians(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    stages = {stage for run in runs for stage in run}
+def _a_run(minutes: Sequence[dict[str, Spent]]) -> dict[str, dict[str, float]]:
+    """Return seconds by stage: of a run of the job that it is part of, of the median minute."""
+    jobs = {stage: stage.partition(":")[0].replace("decide", "cycle") for one in minutes for stage in one}
     return {
         stage: {
-            key: median(run[stage][key] for run in runs if stage in run) for key in ("wall", "cpu", "calls")
+            key: median(getattr(one[stage], key) / one[job].calls for one in minutes if stage in one)
+            for key in ("wall", "cpu")
         }
-        for stage in sorted(stages)
+        for stage, job in jobs.items()
     }
 
 
