@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -191,13 +192,10 @@ def _empty(depth: int) -> _Row:
 
 def _depth(window: Window) -> int:
     counts = window.counts
-    return max(
-        1,
-        len(counts.accepted_by_position),
-        len(counts.exposed_by_position),
-        max((drafted for drafted, _ in counts.joint), default=0),
-        max(window.draft_lens, default=0) if window.draft_lens else 0,
-    )
+    depth = max(1, len(counts.accepted_by_position), len(counts.exposed_by_position))
+    if counts.joint:
+        depth = max(depth, *(drafted for drafted, _ in counts.joint))
+    return max(depth, *window.draft_lens) if window.draft_lens else depth
 
 
 def _from_joint(window: Window, depth: int) -> _Row:
@@ -248,8 +246,8 @@ def _from_counters(window: Window, depth: int) -> _Row:
 def _by_reach(row: _Row, drafts: float, taken: tuple[float, ...], lengths: tuple[int, ...]) -> None:
     """A position is reached by what its predecessor accepted, and exposed if it was proposed as well."""
     reached = drafts
-    for position, count in enumerate(taken[: lengths[-1]] if lengths else taken):
-        basis = _basis(position, lengths)
+    told = taken[: lengths[-1]] if lengths else taken
+    for position, (count, basis) in enumerate(zip(told, _bases(len(told), lengths), strict=True)):
         weight = row.share[position] if basis is Basis.SOLVED else 1.0
         if basis is Basis.CENSORED:
             row.basis[position] = basis
@@ -270,6 +268,12 @@ def _lengths(window: Window, drafts: float) -> tuple[int, ...]:
     return lengths
 
 
+@lru_cache(maxsize=1024)
+def _bases(positions: int, lengths: tuple[int, ...]) -> tuple[Basis, ...]:
+    """How positions are identified; the same few answers for thousands of windows."""
+    return tuple(_basis(position, lengths) for position in range(positions))
+
+
 def _basis(position: int, lengths: tuple[int, ...]) -> Basis:
     """How position i is identified: exactly unless some step proposed exactly i tokens."""
     if position == 0:
@@ -285,6 +289,8 @@ def _shares(lengths: tuple[int, ...], counts: Counts, drafts: float, depth: int)
     """Share of drafts that went beyond each position, NaN where the draft lengths do not tell it."""
     if not lengths:
         return [1.0, *[math.nan] * (depth - 1)]
+    if len(lengths) == 1:
+        return [1.0] * lengths[0] + [0.0] * (depth - lengths[0])
     between = math.nan
     if len(lengths) == TWO and counts.draft_tokens is not None:
         first, last = lengths

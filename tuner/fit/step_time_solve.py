@@ -55,6 +55,8 @@ FIRST_SD = 0.05
 """Relative noise taken for a start, before there are residuals to take it from."""
 MIN_SCALE = 0.005
 CONTEXTS: tuple[tuple[int, ...], ...] = ((), (CONTEXT,), (CONTEXT, CONTEXT_DRAFT))
+START_CELLS = 500
+"""Most cells that starting values are sought with; all are fitted from there."""
 START_INVERSE_P = (1.0, 0.4, 0.1)
 RIVAL_EVIDENCE = 6.0
 """Criterion above the best up to which a choice of columns is not ruled out: 2 log 20, a likelihood 20
@@ -156,7 +158,7 @@ def _problem(cells: Cells, prior_crossover: float | None) -> Problem:
 
 def _first_fit(problem: Problem, shape: Shape, context: tuple[int, ...]) -> Floats:
     """Return parameters (p,) of the richest folded curve, from several starts."""
-    design = problem.design
+    design = _every_nth(problem.design, START_CELLS)
     options = [(k, s) for k in np.quantile(design.tokens, START_KNEES) for s in START_INVERSE_P]
     starts = np.zeros((len(options), PARAMETERS))
     lowest = float(np.quantile(design.log_seconds, 0.05))
@@ -166,6 +168,20 @@ def _first_fit(problem: Problem, shape: Shape, context: tuple[int, ...]) -> Floa
     weight = np.ones((len(starts), len(design.tokens)))
     solution = solve(design, starts, flags, weight, tolerance=1e-2)
     return _best(solution)
+
+
+def _every_nth(design: Design, most: int) -> Design:
+    """Return the design of at most so many cells, evenly over engines and time."""
+    stride = -(-len(design.tokens) // most)
+    if stride == 1:
+        return design
+    return replace(
+        design,
+        tokens=design.tokens[::stride],
+        columns=design.columns[::stride],
+        log_seconds=design.log_seconds[::stride],
+        variance=design.variance[::stride],
+    )
 
 
 def _best(solution: Solution) -> Floats:

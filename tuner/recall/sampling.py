@@ -14,15 +14,15 @@ the inverse of that many. Estimates weighted so are unbiased, however rare or bu
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
+
+from tuner.fleet import Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tuner.fleet import Window
 
 BLOCK_SECONDS = 300.0
 """Stretch of time of a block: 4 durations of requests of 75 s, the least over which acceptance of one engine
@@ -201,6 +201,18 @@ def _given(block: Block, weight: float) -> tuple[Window, ...]:
     if block.given is None or block.given[0] != weight:
         windows = tuple(block.windows.values())
         if weight != 1.0:
-            windows = tuple(replace(window, weight=window.weight * weight) for window in windows)
+            windows = tuple(_weighed(window, weight) for window in windows)
         block.given = weight, windows
     return block.given[1]
+
+
+_NAMES = tuple(one.name for one in fields(Window))
+_values_of = attrgetter(*_NAMES)
+_WEIGHT = _NAMES.index("weight")
+
+
+def _weighed(window: Window, weight: float) -> Window:
+    """Return a copy that stands for ``weight`` times as many; ``replace`` takes three times as long."""
+    values = list(_values_of(window))
+    values[_WEIGHT] *= weight
+    return Window(*values)
