@@ -230,6 +230,19 @@ def test_lead_lost_in_the_middle_of_a_round_writes_nothing(tmp_path: Path, event
     assert world.service.remembered.held("dense-70b") == held
 
 
+def test_nothing_is_deleted_by_a_clock_that_was_just_set(tmp_path: Path, events: Events) -> None:
+    """A clock a month ahead makes every window look old: nothing is deleted until a day has passed."""
+    config = world_settings(retention={"raw": "60s", "minute": "2m"})
+    world = make_world(config, tmp_path / "t.db", events)
+    world.run_for(60.0)
+    kept = len(world.store.recent_windows("dense-70b", 0.0, 10_000))
+    assert kept > 0
+    world.wall.step(30 * 86_400.0)
+    world.run_for(5.0)
+    world.service.retain(world.clock.now())
+    assert len(world.store.recent_windows("dense-70b", 0.0, 10_000)) >= kept
+
+
 def test_roll_up_and_retention_run_with_the_fence(tmp_path: Path, events: Events) -> None:
     """Each minute windows are summed, and what is older than the settings say is deleted."""
     config = world_settings(retention={"raw": "60s", "minute": "2m"})

@@ -5,6 +5,7 @@ Who calls the jobs is a driver's matter, so the same service runs in production 
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,11 @@ READ_SHARE = 0.8
 """Part of a cycle's interval that reading schedules back may take."""
 LEAST_HANG = 10.0
 """Seconds below which no job is said to hang, however short its interval."""
+DOUBTFUL_STEP = 600.0
+"""Seconds of a step of the wall clock beyond which nothing is deleted for a while: a clock that is a month
+ahead for a minute would make all windows look old. Ten minutes more or less change nothing about 6 h."""
+DOUBT_SECONDS = 86_400.0
+"""How long; a day of raw windows more takes five times the room of 6 h, and somebody has looked by then."""
 WATCHED_JOBS = ("scrape", "cycle")
 """Jobs whose ends are signs of life."""
 
@@ -99,6 +105,7 @@ class Service:
         self._shared: tuple[Finding, ...] = ()
         self._led = False
         self._ticked = clock.monotonic()
+        self._stepped = -math.inf
         self._scraped = False
         self.alive: Callable[[str], None] = lambda _: None
         """Called with a line of status by the watch job while all goes well."""
@@ -196,7 +203,10 @@ class Service:
             self._fenced(lambda: store.roll_up(now, fence=fence))
 
     def retain(self, now: float) -> None:
-        """Delete what is older than the settings say."""
+        """Delete what is older than the settings say, unless the clock that says so was just set."""
+        if self._clock.monotonic() - self._stepped < DOUBT_SECONDS:
+            self._log.info("nothing deleted, the clock was set less than a day ago")
+            return
         store, fence, keep = self.leader.store, self.leader.fence, self.config.retention
         if store is not None and fence is not None:
             self._fenced(lambda: store.retain(now, keep.raw, keep.minute, keep.hour, fence=fence))
@@ -215,6 +225,8 @@ class Service:
         if step:
             self._log.warning("clock stepped", seconds=round(step, 3))
             clock_stepped(self.notices, step)
+            if abs(step) > DOUBTFUL_STEP:
+                self._stepped = self._clock.monotonic()
             for pool in self._wiring.watched.values():
                 pool.begin_anew()
         paused = self._since_tick()
