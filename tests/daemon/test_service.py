@@ -239,6 +239,7 @@ def test_nothing_is_deleted_by_a_clock_that_was_just_set(tmp_path: Path, events:
     assert kept > 0
     world.wall.step(30 * 86_400.0)
     world.run_for(5.0)
+    world.service.roll_up(world.clock.now())
     world.service.retain(world.clock.now())
     assert len(world.store.recent_windows("dense-70b", 0.0, 10_000)) >= kept
 
