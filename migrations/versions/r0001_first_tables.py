@@ -40,7 +40,6 @@ def windows(name: str, *further: sa.Column) -> None:
         *(sa.Column(column, sa.Double) for column in GAUGES),
         *further,
         sa.PrimaryKeyConstraint("start_time", "series_id", name=f"pk_{name}"),
-        sa.ForeignKeyConstraint(["series_id"], ["series.id"], name=f"fk_{name}_series_id"),
         sa.ForeignKeyConstraint(["fingerprint_id"], ["fingerprints.id"], name=f"fk_{name}_fingerprint_id"),
         sqlite_with_rowid=False,
     )

@@ -121,6 +121,17 @@ def test_up_down_up(store: Store) -> None:
     assert store.add_windows([window()], fence=0) == 1
 
 
+def test_a_store_that_stays_open_while_a_backup_is_restored_mixes_up_no_engines(store: Store) -> None:
+    """Engines are numbered otherwise in the restored database: windows go to the right ones."""
+    store.add_windows([window(engine="e0"), window(engine="e1")], fence=0)
+    downgrade(store)
+    store.migrate()
+    store.add_windows([window(engine="e2")], fence=0)
+    store.add_windows([window(T0 + 15, engine=name) for name in ("e1", "e0", "e2")], fence=0)
+    found = store.recent_windows("chat", T0 + 15, 10)
+    assert sorted(each.engine for each in found) == ["e0", "e1", "e2"]
+
+
 def test_migrating_twice_changes_nothing(store: Store) -> None:
     """The second time finds the head and leaves all as it is."""
     store.add_windows([window()], fence=0)

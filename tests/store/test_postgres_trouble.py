@@ -19,9 +19,12 @@ from tuner.store import database, open_store, windows
 from tuner.store.errors import scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy.engine import Connection
 
     from tests.servers import PostgresServer
+    from tuner.fleet import Window
     from tuner.store import Store
 
 SECRET = "s3cr3t w'rd"  # noqa: S105 - made up
@@ -76,13 +79,13 @@ def test_a_connection_cut_in_the_middle_of_a_unit_is_made_good(
     real = windows.add
     cuts: list[int] = []
 
-    def cut_once(*arguments: object) -> windows.Added:
+    def cut_once(connection: Connection, new: Sequence[Window]) -> int:
         if not cuts:
             found = postgres_server.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tuner'"
             )
             cuts.append(len(found))
-        return real(*arguments)  # type: ignore[arg-type]  # passed on as they came
+        return real(connection, new)
 
     monkeypatch.setattr(windows, "add", cut_once)
     assert pg.add_windows(series(3), fence=0) == 3

@@ -18,6 +18,7 @@ from tuner._exceptions import FencedError, StoreError
 from tuner.fleet import WindowState
 from tuner.store import RollUp, open_store, rollup
 from tuner.store.rollup import SETTLE_SECONDS
+from tuner.store.windows import BY_HOUR, Tier, mark_stale
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,11 +171,16 @@ def test_a_run_that_is_cut_off_leaves_each_window_once(
     """A failure within any of its writes undoes that write alone; the next run ends the work."""
     windows = series(480)
     sqlite_store.add_windows(windows, fence=0)
-    written = rollup._note_starts
-    monkeypatch.setattr(rollup, "_note_starts", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+
+    def fail_at_hours(connection: Connection, tier: Tier, buckets: set[tuple[float, int]]) -> None:
+        mark_stale(connection, tier, buckets)
+        assert tier is not BY_HOUR, "cut off"
+
+    monkeypatch.setattr(rollup, "mark_stale", fail_at_hours)
+    with pytest.raises(AssertionError, match="cut off"):
         sqlite_store.roll_up(T0 + 3 * HOUR, fence=0)
-    monkeypatch.setattr(rollup, "_note_starts", written)
+    assert read_all(sqlite_store) == windows
+    monkeypatch.undo()
     assert sqlite_store.roll_up(T0 + 3 * HOUR, fence=0) == RollUp(read=120, hours=2)
     sqlite_store.retain(T0 + 50 * HOUR, **KEEP, fence=0)
     assert steps_of(read_all(sqlite_store)) == steps_of(windows)

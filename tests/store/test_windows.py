@@ -97,6 +97,24 @@ def test_the_newest_windows_come_oldest_first(store: Store) -> None:
     assert store.recent_windows("nobody", T0, 100) == []
 
 
+@pytest.mark.parametrize("limit", [0, -1, -(10**30)])
+def test_a_limit_of_nothing_gives_nothing(store: Store, limit: int) -> None:
+    """A negative limit is not taken for no limit, as SQLite would."""
+    store.add_windows(series(3), fence=0)
+    store.add_event("me", "do", {}, now=T0, fence=0)
+    assert store.recent_windows("chat", 0.0, limit) == []
+    assert store.events(limit) == []
+
+
+def test_what_is_asked_for_may_be_anything(store: Store) -> None:
+    """Huge limits, names that no database can hold: an answer or one line, never a driver's own error."""
+    store.add_windows(series(3), fence=0)
+    assert len(store.recent_windows("chat", -math.inf, 10**30)) == 3
+    assert store.recent_windows("chat", math.nan, 10) == []
+    with pytest.raises(StoreError, match="cannot hold such a value"):
+        store.recent_windows("\ud800", 0.0, 10)
+
+
 def test_windows_outlive_the_store(url: str) -> None:
     """Another process, or the same after a restart, finds what was added, under the same numbers."""
     for start in (T0, T0 + SECONDS):

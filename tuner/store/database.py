@@ -130,6 +130,8 @@ class Database:
                     return work(connection)
             except exc.SQLAlchemyError as error:
                 refused, at_once = translate(error, self.place, self._secret())
+            except (UnicodeError, OverflowError) as error:
+                refused, at_once = StoreError(f"{self.place}: cannot hold such a value: {error}"), False
             if not at_once or attempt == ATTEMPTS or time.monotonic() > deadline:
                 raise refused
             attempt += 1

@@ -35,8 +35,6 @@ NO_SCHEMA = Cause("tables or columns are missing", UPGRADE, retryable=False)
 CONTRADICTS = Cause(
     "contradicts what is stored", "restart tuner; if it stays, restore a backup", retryable=False
 )
-DANGLING = CONTRADICTS._replace(at_once=True)
-"""A number remembered from before the database was restored; looked up afresh at the next attempt."""
 UNKNOWN = Cause("refused the statement", "see docs/database.md", retryable=False)
 
 SQLITE_CAUSES: dict[int, Cause] = {
@@ -51,17 +49,15 @@ SQLITE_CAUSES: dict[int, Cause] = {
         "cannot be opened", "check that its folder exists, is writable and has room", retryable=True
     ),
     sqlite3.SQLITE_CONSTRAINT: CONTRADICTS,
-    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: DANGLING,
     sqlite3.SQLITE_NOMEM: Cause("out of memory", "give the process more", retryable=True),
     sqlite3.SQLITE_CORRUPT: Cause("damaged", "restore a backup", retryable=False),
     sqlite3.SQLITE_NOTADB: Cause("not an SQLite database", "restore a backup", retryable=False),
 }
-"""Result codes (https://www.sqlite.org/rescode.html); a whole code outvotes its primary one."""
+"""Primary result codes (https://www.sqlite.org/rescode.html)."""
 _PRIMARY = 0xFF
 """Extended result codes carry the primary one in their lowest byte."""
 
 POSTGRES_CAUSES: dict[str, Cause] = {
-    "23503": DANGLING,
     "23": CONTRADICTS,
     "25006": READ_ONLY,
     "53100": FULL,
@@ -107,7 +103,7 @@ def cause_of(error: BaseException) -> Cause:
         code: int = getattr(origin, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_ERROR and "no such" in str(origin):
             return NO_SCHEMA
-        return SQLITE_CAUSES.get(code) or SQLITE_CAUSES.get(code & _PRIMARY) or UNKNOWN
+        return SQLITE_CAUSES.get(code & _PRIMARY, UNKNOWN)
     state = getattr(origin, "sqlstate", None)
     if state is None and _REFUSED_LOGIN.search(str(origin)):
         return POSTGRES_CAUSES["28"]

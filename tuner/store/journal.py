@@ -26,7 +26,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 def save_fits(connection: Connection, new: Sequence[FitRecord], now: float) -> tuple[int, ...]:
     """Save fits and return their numbers."""
-    fingerprint_ids = number_fingerprints(connection, (fit.fingerprint for fit in new), {})
+    fingerprint_ids = number_fingerprints(connection, (fit.fingerprint for fit in new))
     return tuple(_save_fit(connection, fit, fingerprint_ids[fit.fingerprint], now) for fit in new)
 
 

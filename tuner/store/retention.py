@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, select
 
 from tuner._exceptions import StoreError
+from tuner.store.names import LAST_START_STEP
 from tuner.store.records import Deleted
 from tuner.store.tables import findings, fits, job_runs, series, stale_buckets
 from tuner.store.windows import BY_HOUR, BY_MINUTE, HOUR, MINUTE, RAW, Tier, bucket_of, tier_states, touch
@@ -53,7 +54,7 @@ def retain(database: Database, now: float, raw: float, minute: float, hour: floa
         closed = findings.c.resolved_at < now - hour
         # A series whose last window began before the oldest hour has no row left in any tier.
         horizon = min(tier_states(connection)[tier.name].kept_from for tier in (RAW, BY_MINUTE, BY_HOUR))
-        gone = series.c.last_start < horizon if math.isfinite(horizon) else series.c.id < 0
+        gone = series.c.last_start < horizon - LAST_START_STEP if math.isfinite(horizon) else series.c.id < 0
         return (
             connection.execute(delete(fits).where(old_fits)).rowcount,
             connection.execute(delete(findings).where(closed)).rowcount,

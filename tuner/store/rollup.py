@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select
 
 from tuner.store.codec import WINDOW_COLUMNS, decode_window, encode_window
 from tuner.store.merging import Part, merge_kinds
@@ -244,20 +244,4 @@ def _write(connection: Connection, job: Job, merged: Merged) -> bool:
             if job.into is not BY_HOUR and row["start_time"] < states[job.into.name].rolled_up_to
         },
     )
-    if job.into is BY_HOUR:
-        _note_starts(connection, merged.rows)
     return True
-
-
-def _note_starts(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Let the series know how late their windows go."""
-    newest: dict[int, float] = {}
-    for row in rows:
-        newest[row["series_id"]] = max(newest.get(row["series_id"], row["start_time"]), row["start_time"])
-    if newest:
-        connection.execute(
-            update(series)
-            .where(series.c.id == bindparam("number"), series.c.last_start < bindparam("newest"))
-            .values(last_start=bindparam("newest")),
-            [{"number": number, "newest": start} for number, start in newest.items()],
-        )

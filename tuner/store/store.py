@@ -17,8 +17,6 @@ from tuner.store.versions import active_schedule, propose_schedule, schedules
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sqlalchemy.engine import Connection
-
     from tuner.fleet import Finding, Schedule, Window
     from tuner.store.records import (
         Deleted,
@@ -28,6 +26,10 @@ if TYPE_CHECKING:
         RollUp,
         ScheduleRecord,
     )
+
+
+MOST_ROWS = 2**31 - 1
+"""Largest limit of a query that PostgreSQL takes for an integer without asking."""
 
 
 def open_store(url: str, *, password: str | Callable[[], str | None] | None = None) -> Store:
@@ -55,8 +57,6 @@ class Store:
     def __init__(self, database: Database) -> None:
         """Use ``database``."""
         self._database = database
-        self._numbers = windows.Numbers()
-        self._numbers_of = 0
 
     def __repr__(self) -> str:
         """Return the place without credentials."""
@@ -100,28 +100,14 @@ class Store:
         """
         if not new:
             return 0
-        if fence != self._numbers_of:
-            # Others have written since, or the database is another.
-            self._numbers.forget()
-            self._numbers_of = fence
-
-        def add(connection: Connection) -> windows.Added:
-            try:
-                return windows.add(connection, new, self._numbers)
-            except BaseException:
-                self._numbers.forget()
-                raise
-
-        added = self._database.write(add, fence=fence)
-        self._numbers.learn(added.series, added.fingerprints)
-        return added.count
+        return self._database.write(lambda connection: windows.add(connection, new), fence=fence)
 
     def recent_windows(self, pool: str, since: float, limit: int) -> list[Window]:
         """Return the newest ``limit`` windows of ``pool`` that begin at ``since`` or later, oldest first.
 
         As they were observed while those are kept, before that merged by minute, before that by hour.
         """
-        return self._database.read(lambda connection: windows.recent(connection, pool, since, limit))
+        return self._database.read(lambda connection: windows.recent(connection, pool, since, _rows(limit)))
 
     def roll_up(self, now: float, *, fence: int) -> RollUp:
         """Merge windows by minute and by hour; may be stopped at any moment and run again."""
@@ -129,7 +115,6 @@ class Store:
 
     def retain(self, now: float, raw: float, minute: float, hour: float, *, fence: int) -> Deleted:
         """Delete what is older than ``raw``, ``minute`` and ``hour`` seconds, never what is not rolled up."""
-        self._numbers.forget()
         return retain(self._database, now, raw, minute, hour, fence=fence)
 
     def size_bytes(self) -> int:
@@ -171,7 +156,7 @@ class Store:
 
     def schedules(self, pool: str | None = None, limit: int = 50) -> list[ScheduleRecord]:
         """Return versions, newest first."""
-        return self._database.read(lambda connection: schedules(connection, pool, limit))
+        return self._database.read(lambda connection: schedules(connection, pool, _rows(limit)))
 
     def active_schedule(self, pool: str) -> ScheduleRecord | None:
         """Return the version in force."""
@@ -183,7 +168,9 @@ class Store:
 
     def findings(self, *, active_only: bool = True, limit: int = 1000) -> list[FindingRecord]:
         """Return findings, newest first."""
-        return self._database.read(lambda connection: journal.findings_of(connection, active_only, limit))
+        return self._database.read(
+            lambda connection: journal.findings_of(connection, active_only, _rows(limit))
+        )
 
     def add_event(
         self,
@@ -207,7 +194,7 @@ class Store:
 
     def events(self, limit: int = 100) -> list[EventRecord]:
         """Return the audit trail, newest first."""
-        return self._database.read(lambda connection: journal.events_of(connection, limit))
+        return self._database.read(lambda connection: journal.events_of(connection, _rows(limit)))
 
     def once(self, job: str, period_start: float, *, fence: int) -> bool:
         """Tell whether this is the first call for ``job`` and ``period_start``, and remember it."""
@@ -215,3 +202,8 @@ class Store:
         return self._database.write(
             lambda connection: journal.once(connection, job, period_start, token), fence=fence
         )
+
+
+def _rows(limit: int) -> int:
+    """Return a limit that both databases take: SQLite reads a negative one as none at all."""
+    return min(max(limit, 0), MOST_ROWS)

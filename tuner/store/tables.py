@@ -54,7 +54,8 @@ series = Table(
     Column("last_start", Double, nullable=False),
     UniqueConstraint("pool", "engine", "route"),
 )
-"""One row per engine and route; windows name it by number. ``last_start``: a window began then or later."""
+"""One row per engine and route; windows name it by number. ``last_start``: when its newest window
+began, or up to an hour before."""
 
 fingerprints = Table(
     "fingerprints",
@@ -69,19 +70,14 @@ def _windows(name: str, *further: Column[int] | Column[float]) -> Table:
     """Return one tier of windows.
 
     The key begins with time because everything asks by time: rows are appended at the end of the tree, whose
-    pages stay full, and retention cuts a contiguous piece.
+    pages stay full, and retention cuts a contiguous piece. ``series_id`` is no foreign key: without an index
+    that begins with it, deleting one name of an engine would read all windows.
     """
     return Table(
         name,
         metadata,
         Column("start_time", Double, primary_key=True),
-        Column(
-            "series_id",
-            Integer,
-            ForeignKey("series.id"),
-            primary_key=True,
-            autoincrement=False,
-        ),
+        Column("series_id", Integer, primary_key=True, autoincrement=False),
         Column("end_time", Double, nullable=False),
         Column("state", Text, nullable=False),
         Column("reason", Text, nullable=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select, update
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 HOUR = 3600.0
-LARGEST_MEMORY = 20_000
-"""Series kept by number between calls; at 200 bytes each 4 MB. Then all are looked up afresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +79,10 @@ def bucket_of(start: float, seconds: float) -> float:
     return math.floor(start / seconds) * seconds if math.isfinite(start) else start
 
 
-@dataclass(slots=True)
-class Numbers:
-    """Numbers of series and fingerprints that were looked up before."""
-
-    series: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    fingerprints: dict[Fingerprint, int] = field(default_factory=dict)
-
-    def learn(
-        self, series_found: dict[tuple[str, str, str], int], fingerprints_found: dict[Fingerprint, int]
-    ) -> None:
-        """Take what a committed unit of work found."""
-        if len(self.series) > LARGEST_MEMORY or len(self.fingerprints) > LARGEST_MEMORY:
-            self.forget()
-        self.series.update(series_found)
-        self.fingerprints.update(fingerprints_found)
-
-    def forget(self) -> None:
-        """Look all up afresh."""
-        self.series = {}
-        self.fingerprints = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What a unit of work added, and the numbers it looked up on the way."""
-
-    count: int
-    series: dict[tuple[str, str, str], int]
-    fingerprints: dict[Fingerprint, int]
-
-
-def add(connection: Connection, windows: Sequence[Window], known: Numbers) -> Added:
-    """Add windows that are not there yet, by pool, engine, route and start."""
-    new_series = number_series(connection, windows, known.series)
-    new_fingerprints = number_fingerprints(connection, (w.fingerprint for w in windows), known.fingerprints)
-    series_ids = {**known.series, **new_series}
-    fingerprint_ids = {**known.fingerprints, **new_fingerprints}
+def add(connection: Connection, windows: Sequence[Window]) -> int:
+    """Add windows that are not there yet, by pool, engine, route and start; return how many."""
+    series_ids = number_series(connection, windows)
+    fingerprint_ids = number_fingerprints(connection, (window.fingerprint for window in windows))
     rows = [
         encode_window(window, series_ids[series_key(window)], fingerprint_ids[window.fingerprint])
         for window in windows
@@ -134,14 +99,14 @@ def add(connection: Connection, windows: Sequence[Window], known: Numbers) -> Ad
             fresh,
             execution_options={"preserve_rowcount": True},
         )
-        count = result.rowcount
+        count = int(result.rowcount)
         if count:
             touch(connection, RAW)
             _mark(connection, RAW, fresh, states["raw"].rolled_up_to)
     for row in rows:
         if row["start_time"] < horizon:
             count += _add_late(connection, row, states)
-    return Added(count, new_series, new_fingerprints)
+    return count
 
 
 def _mark(connection: Connection, tier: Tier, rows: Sequence[dict[str, Any]], rolled_up_to: float) -> None:
