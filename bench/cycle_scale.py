@@ -32,6 +32,8 @@ T = TypeVar("T")
 SIZES = (100, 300, 1000, 3000)
 POOL_SIZE = 50
 MAX_WINDOWS = 4000
+ROUNDS = 3
+"""Cycles of which the fastest counts: what else runs on the machine only ever slows one down."""
 HELD = 100
 """Windows of each engine: 5000 of a pool, so that the memory is full and thins."""
 SECONDS = 15.0
@@ -129,27 +131,35 @@ def measure(engines: int) -> dict[str, Any]:
         recall.add(windows)
         last += windows[HELD - 1 :: HELD]
     now = START + SECONDS * (HELD + 1)
-    settings = cycle.PoolSettings(half_life_seconds=21_600.0)
     cycle.run_once(cycle.Evidence(recall.windows(names[0], now)), cycle.State(), now)  # imports
     stages = Stages()
-    begun = time.process_time()
+    rounds = [_round(recall, names, last, now, stages) for _ in range(ROUNDS)]
+    seconds, parts, seen = min(rounds, key=lambda one: one[0])
+    # The first look weighs all windows; live, where weights change with each cycle, every one does.
+    seconds += rounds[0][1]["recall.windows"] - parts["recall.windows"]
+    parts["recall.windows"] = rounds[0][1]["recall.windows"]
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"windows": seen, "seconds": seconds, "megabytes": megabytes, "stages": parts}
+
+
+def _round(
+    recall: Recall, names: list[str], last: list[Window], now: float, stages: Stages
+) -> tuple[float, dict[str, float], int]:
+    """Return the seconds of one cycle, by stage, and the windows it looked at."""
+    stages.seconds.clear()
+    clock = [time.process_time()]
     recall.add(last)
-    stages.seconds["recall.add"] = time.process_time() - begun
-    begun = time.process_time()
+    clock.append(time.process_time())
     seen = tuple(window for name in names for window in recall.windows(name, now))
     latest = tuple(window for name in names for window in recall.latest(name))
-    stages.seconds["recall.windows"] = time.process_time() - begun
-    begun = time.process_time()
+    clock.append(time.process_time())
+    settings = cycle.PoolSettings(half_life_seconds=21_600.0)
     decided = cycle.run_once(cycle.Evidence(seen, latest=latest), cycle.State(default=settings), now)
-    total = time.process_time() - begun
+    clock.append(time.process_time())
     assert len(decided.pools) == len(names)
-    parts = sum(stages.seconds[name] for name in STAGES)
-    stages.seconds["rest"] = total - parts
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    whole = total + stages.seconds["recall.windows"] + stages.seconds["recall.add"]
-    return {
-        "windows": len(seen), "seconds": whole, "megabytes": megabytes, "stages": dict(stages.seconds)
-    }  # fmt: skip
+    add, look, cycled = np.diff(clock).tolist()
+    parts = {"recall.add": add, "recall.windows": look, **stages.seconds}
+    return clock[-1] - clock[0], {**parts, "rest": cycled - sum(stages.seconds.values())}, len(seen)
 
 
 def main() -> int:
