@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from tests.soak.ledger import DAY, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HOUR = 3600.0
 SCRAPE = 15.0
@@ -27,6 +28,12 @@ HALF_HOUR = 1800.0
 MORE_THAN_AN_HOUR = 3900.0
 """Retention runs a minute after the start and then hourly: with something to delete the second time."""
 WARM_HOURS = 4.0
+STATED = Path(__file__).parents[2] / "docs" / "database.md"
+RAW_SHARE, MINUTE_SHARE = 6 / 24, 24 / 48
+"""Part of a day's raw rows, and of the minute rows of two days, that are there after one day."""
+GROWTH_FACTOR = 1.5
+"""By which a fleet of other engines may differ from the two that the page is measured with: how many draft
+lengths take turns within a minute decides how many rows a minute has, one to three."""
 MEGABYTES_AN_HOUR = 1.0
 MARGIN_WINDOWS = 8
 """Windows that an engine may lack at each end of its life: discovery looks each minute, and a window is
@@ -232,3 +239,25 @@ def test_day_sums_and_forgets(day: Life) -> None:
     assert last >= day.end["end"] - 3 * SCRAPE
     assert day.ledger.span("minute")[0] < START + 120.0
     assert day.ledger.span("hour")[0] < START + HOUR
+
+
+def stated(row: str) -> list[float]:
+    """Return the bytes that docs/database.md states for SQLite in one row: without the plugin, and with."""
+    line = next(line for line in STATED.read_text().splitlines() if line.startswith(f"| {row} "))
+    sizes = re.findall(r"([\d. ]+) ?(MB|B)? \|", line.removeprefix(f"| {row} ").partition("|")[2])
+    return [float(number.replace(" ", "")) * (1e6 if unit == "MB" else 1.0) for number, unit in sizes[:2]]
+
+
+@pytest.mark.long
+def test_day_fills_the_database_as_stated(day: Life) -> None:
+    """The database is as large after a day, and grows as fast in its second half, as its page states."""
+    engines = (30, 20)
+    raw_rows, raw_bytes = stated("raw rows a day"), stated("a raw row")
+    both = stated("raw (6 h) and minute rows (48 h), steady after two days")
+    raw = [RAW_SHARE * rows * size for rows, size in zip(raw_rows, raw_bytes, strict=True)]
+    minute = [MINUTE_SHARE * (all_of_it - part) for all_of_it, part in zip(both, raw, strict=True)]
+    a_day = sum(n * (a + b) for n, a, b in zip(engines, raw, minute, strict=True))
+    size = day.series("bytes")
+    assert a_day / GROWTH_FACTOR < size[-1] < a_day * GROWTH_FACTOR
+    half_a_day = sum(n * b for n, b in zip(engines, minute, strict=True)) / 2
+    assert size[-1] - size[23] < half_a_day * GROWTH_FACTOR
