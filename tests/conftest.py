@@ -17,3 +17,15 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 # Benchmarks take their seeds from the commit. A test that reuses one with a few repetitions must not: its
 # bounds are for many, and one commit in a dozen would fail by chance.
 os.environ.setdefault("BENCH_COMMIT", "0" * 40)
+
+
+LONGEST_ID = 40
+"""Characters of a text that still names a test; the workers of one run must agree on every name, and salts
+and time stamps sit in long texts."""
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a case by its argument and place where its value is binary or long."""
+    if isinstance(val, bytes) or (isinstance(val, str) and len(val) > LONGEST_ID):
+        return argname
+    return None

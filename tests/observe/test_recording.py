@@ -76,6 +76,7 @@ def test_a_bad_scrape_is_an_outcome_and_the_windows_span_it(tmp_path: Path) -> N
         (gzip.compress(b"a 1\n") + b"garbage", "undecodable"),
         (b"a 1", "truncated"),
     ],
+    ids=["empty", "html", "garbage after gzip", "truncated"],
 )
 def test_bad_bodies_are_told_apart(tmp_path: Path, content: bytes, reason: str) -> None:
     """Each kind of bad body keeps its own reason."""
