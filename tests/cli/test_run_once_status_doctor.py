@@ -82,6 +82,20 @@ def test_once_saves_what_it_saw_and_leaves_a_busy_database_alone(fleet: str, tmp
         assert json.loads(out)["pool_list"][0]["pool"] == "fixed"
 
 
+def test_an_engine_has_one_name_from_scrape_to_answer(fleet: str, tmp_path: Path) -> None:
+    """Its windows are named by rank; goodput and the table that was read back are told under its own name."""
+    with Daemon(write_config(tmp_path, fleet)) as daemon:
+        daemon.until_told('tuner_goodput_tokens_per_second{engine="fixed-0",pool="fixed"}')
+        daemon.until('tuner_job_runs_total{job_name="readback"}', 1.0)
+        engine, *_ = daemon.get("/api/v1/engines").json()["engines"]
+        assert engine["engine"] == "fixed-0"
+        assert engine["tokens_per_second"] > 0.0
+        assert engine["window_engines"] == ["fixed-0/0"]
+        assert engine["read_back"]
+        assert engine["running"]
+        assert "engines run" in daemon.get("/").text
+
+
 def test_status_of_a_daemon_that_is_not_ready_is_1(tmp_path: Path) -> None:
     """It answers, says why, and the exit code tells scripts."""
     config = write_config(tmp_path, NOBODY)

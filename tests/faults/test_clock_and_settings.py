@@ -48,7 +48,7 @@ def test_a_clock_that_is_a_month_ahead(site: Site) -> None:
     """Thirty days on: no job makes up for what was missed, and nothing is divided by a month (case B57)."""
     interval = {spec.name: spec.interval(site.daemon.service.cadence) for spec in JOBS}
     before = {job.name: job.runs for job in site.view.jobs}
-    goodput = f'tuner_goodput_tokens_per_second{{engine="{POOL}-0/0",pool="{POOL}"}}'
+    goodput = f'tuner_goodput_tokens_per_second{{engine="{POOL}-0",pool="{POOL}"}}'
     usual = site.metric(goodput)
     assert usual is not None
     site.wall.step(30 * 24 * HOUR)

@@ -11,6 +11,7 @@ from tests.serve.samples import scrape, value
 from tests.serve.worlds import Ledger, decision, finding, snapshot, target
 from tuner._exceptions import TunerError
 from tuner.contract import decision_dict
+from tuner.fleet import Finding, Schedule
 from tuner.serve.openapi import openapi_document
 
 if TYPE_CHECKING:
@@ -247,3 +248,23 @@ def test_no_secret_of_an_address_is_told(served: Served) -> None:
     assert engine["url"] == "http://127.0.0.1:8000/chat/e0"
     assert engine["labels"] == {"rack": "r1"}
     assert engine["drift"] is False
+
+
+def test_engines_tell_what_they_run(served: Served) -> None:
+    """The table that was read back, null where it runs none, and whether it was read at all."""
+    table = Schedule.from_ranges([[1, 64, 2]])
+    shown = snapshot(running={("chat", "e0"): table, ("chat", "e1"): None})
+    told = _get(served(view=lambda: shown), "/engines")
+    check(told, "Engines")
+    rows = {engine["engine"]: (engine["read_back"], engine["running"]) for engine in told["engines"]}
+    assert rows == {"e0": (True, [[1, 64, 2]]), "e1": (True, None), "t0": (False, None), "n0": (False, None)}
+
+
+def test_the_status_names_the_worst_findings(served: Served) -> None:
+    """Equal ones once with all their places, the grave first, and no more than fit a screen."""
+    many = [finding(f"code_{i}", pool=pool) for i in range(30) for pool in ("a", "b")]
+    grave = Finding("worst", "critical", "Look.", {"pool": "a"})
+    told = _get(served(view=lambda: snapshot(findings=(*many, grave))), "/status")["worst_findings"]
+    assert len(told) == 20
+    assert told[0]["code"] == "worst"
+    assert told[1]["subjects"] == [{"pool": "a"}, {"pool": "b"}]

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 from tests.serve.worlds import NOW, decision, finding, snapshot
+from tuner.fleet import NotEnoughData, Schedule
 from tuner.serve.pages import MAX_FINDINGS, Pages
-from tuner.serve.snapshot import PoolStatus, Snapshot
+from tuner.serve.snapshot import PoolStatus, ScheduleStatus, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ def test_the_page_tells_each_pool(served: Served) -> None:
     page = _Page(answer.text)
     assert page.open == []
     for part in (
-        "chat · vllm · mode observe", "1 up", "1 down", "1–8: 4, 9–64: 2, 65–256: 0", "tokens in flight",
+        "chat · vllm · mode observe", "1 up", "1 down", "1-8: 4, 9-64: 2, 65-256: 0", "tokens in flight",
         "cannot say: one draft length only", "no cycle has looked at this pool yet", "source_down", "leader",
     ):  # fmt: skip
         assert part in page.text
@@ -108,6 +109,51 @@ def test_a_page_before_anything_is_known() -> None:
     assert "not ready: starting" in page.text
     assert "No pool is known yet." in page.text
     assert "Nothing noticed." in page.text
+
+
+def test_what_runs_is_what_engines_say() -> None:
+    """A proposal is no schedule that runs: the row is the engines' word, or says that there is none."""
+    table = Schedule.from_ranges([[1, 256, 3]])
+    proposed = ScheduleStatus("chat", table.version, "proposed", table, NOW)
+    page = _Page(Pages().landing(snapshot(schedules=(proposed,))))
+    assert "engines run not known: no engine was asked" in page.text
+    assert f"proposed 1-256: 3 (version {table.version})" in page.text
+    runs = {("chat", "e0"): Schedule.from_ranges([[1, 64, 2]])}
+    assert (
+        "engines run 1-64: 2 (on 1 of 2); not known of 1"
+        in _Page(Pages().landing(snapshot(running=runs))).text
+    )
+    runs[("chat", "e1")] = runs["chat", "e0"]
+    assert "engines run 1-64: 2 active" in _Page(Pages().landing(snapshot(running=runs))).text
+    without = {**runs, ("chat", "e1"): None}
+    assert "no table (on 1 of 2)" in _Page(Pages().landing(snapshot(running=without))).text
+
+
+def test_what_is_not_known_yet_says_so_once() -> None:
+    """Before a cycle no cell is empty, and a reason that holds for several rows is told once."""
+    text = Pages().landing(snapshot(decision=None))
+    assert "<td></td>" not in text
+    assert "acceptance, crossover, predicted speed-up not known yet" in _Page(text).text
+    reason = NotEnoughData("some windows are missing")
+    chat = replace(decision().pools[0], step_time=reason, speedup=reason)
+    text = _Page(Pages().landing(snapshot(decision=replace(decision(), pools=(chat,))))).text
+    assert "crossover, predicted speed-up cannot say: some windows are missing" in text
+
+
+def test_findings_name_their_pools_and_equal_ones_are_one() -> None:
+    """One fault of three pools is one line that names the three; another text is another line."""
+    found = (
+        finding("thin_data", pool="chat", engine="e0"),
+        finding("thin_data", pool="chat", engine="e1"),
+        finding("thin_data", pool="thin"),
+        finding("alone"),
+    )
+    page = _Page(Pages().landing(snapshot(findings=found))).text
+    assert "thin_data, pool chat (engine e0; engine e1), pool thin: thin_data was noticed" in page
+    assert page.count("thin_data was noticed") == 1
+    assert "alone: alone was noticed" in page
+    many = tuple(finding("thin_data", pool=f"p{i}") for i in range(9))
+    assert "pool p4, 4 more: thin_data" in _Page(Pages().landing(snapshot(findings=many))).text
 
 
 def test_a_flood_of_findings_stays_readable() -> None:

@@ -69,4 +69,9 @@ class Published:
             series_state=sum(pool.series_state for pool in wiring.watched.values()),
             observed=service.remembered.observed(now),
             drift=service.drift(),
+            running={
+                (name, engine): schedule
+                for name, watched in wiring.watched.items()
+                for engine, schedule in watched.read.items()
+            },
         )

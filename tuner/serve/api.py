@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tuner._exceptions import TunerError
 from tuner.contract import pool_dict
 from tuner.fleet import NotEnoughData
+from tuner.serve.grouping import grouped
+from tuner.serve.joining import by_target, target_names, window_names
 from tuner.serve.metrics import target_state
 from tuner.serve.plain import plain
 
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
 
     from tuner.cycle import PoolDecision
     from tuner.fleet import Window
+    from tuner.serve.joining import Named
     from tuner.serve.snapshot import Snapshot, TargetStatus
 
+WORST = 20
+"""Findings that the status tells of; ``/api/v1/findings`` has all."""
 NO_DECISION = NotEnoughData("no cycle has looked at this pool yet")
 
 
@@ -70,6 +75,7 @@ def status(snapshot: Snapshot, _query: Mapping[str, Any]) -> dict[str, Any]:
             "by_state": _by_state(snapshot),
         },
         "findings": dict(Counter(finding.severity for finding in snapshot.findings)),
+        "worst_findings": [plain(each.as_dict()) for each in grouped(snapshot.findings)[:WORST]],
         "cycle_at": None if snapshot.decision is None else snapshot.decision.at,
         "jobs": [plain(job) for job in snapshot.jobs],
         "pools": [pool.name for pool in snapshot.pools],
@@ -179,12 +185,21 @@ def engines(snapshot: Snapshot, query: Mapping[str, Any]) -> dict[str, Any]:
         if wanted in (None, target.target.pool) and state in (None, target_state(target))
     ]
     page = page_of(found, query, "engines")
-    return {**page, "engines": [_engine(snapshot, target) for target in page["engines"]]}
+    names = target_names(snapshot.targets)
+    goodput = by_target(snapshot.observed.goodput, names)
+    windows = window_names(snapshot.observed.goodput, names)
+    return {**page, "engines": [_engine(snapshot, each, goodput, windows) for each in page["engines"]]}
 
 
-def _engine(snapshot: Snapshot, status: TargetStatus) -> dict[str, Any]:
+def _engine(
+    snapshot: Snapshot,
+    status: TargetStatus,
+    goodput: Mapping[Named, float],
+    windows: Mapping[Named, list[str]],
+) -> dict[str, Any]:
     target = status.target
     key = (target.pool, target.engine)
+    running = snapshot.running.get(key)
     return {
         "pool": target.pool,
         "engine": target.engine,
@@ -195,7 +210,10 @@ def _engine(snapshot: Snapshot, status: TargetStatus) -> dict[str, Any]:
         "last_scrape": status.last_scrape,
         "seconds": status.seconds,
         "error": status.error,
-        "tokens_per_second": plain(snapshot.observed.goodput.get(key)),
+        "tokens_per_second": plain(goodput.get(key)),
+        "window_engines": windows.get(key, []),
+        "read_back": key in snapshot.running,
+        "running": plain(running),
         "drift": snapshot.drift.get(key),
     }
 

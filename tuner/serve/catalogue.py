@@ -92,7 +92,8 @@ OBSERVATIONS: Final = (
         "tuner_goodput_tokens_per_second",
         "gauge",
         ("pool", "engine"),
-        "Tokens per second given to users, measured over the last 5 minutes.",
+        "Tokens per second given to users by an engine, all its ranks together, measured over the last 5 "
+        "minutes.",
     ),
     Metric(
         "tuner_goodput_efficiency_ratio",

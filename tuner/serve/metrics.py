@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from tuner.serve import labels
 from tuner.serve.estimates import put_estimates, put_schedules
+from tuner.serve.joining import by_target, target_names
 from tuner.serve.page import Page
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ def _put_observed(page: Page, snapshot: Snapshot) -> None:
     for (pool, route, draft_len), steps in sorted(seen.accepted_steps.items()):
         if pool in pools:
             page.put_histogram("tuner_accepted_tokens_per_step", steps, pool, route, str(draft_len))
-    for pool, engine in sorted(seen.goodput)[: labels.MAX_ENGINES]:
-        page.put("tuner_goodput_tokens_per_second", seen.goodput[pool, engine], pool, engine)
+    goodput = by_target(seen.goodput, target_names(snapshot.targets))
+    for pool, engine in sorted(goodput)[: labels.MAX_ENGINES]:
+        page.put("tuner_goodput_tokens_per_second", goodput[pool, engine], pool, engine)
     for pool, ratio in sorted(seen.efficiency.items())[: labels.MAX_POOLS]:
         page.put("tuner_goodput_efficiency_ratio", ratio, pool)
     for (pool, state), count in sorted(snapshot.windows_total.items()):

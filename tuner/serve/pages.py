@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tuner.fit.crossover import Crossover
 from tuner.fleet import Estimate, Schedule
-from tuner.serve.api import pool_names, pool_summary
-from tuner.serve.estimates import route_fits, schedule_in_force
+from tuner.serve.api import NO_DECISION, pool_names, pool_summary
+from tuner.serve.estimates import route_fits
+from tuner.serve.grouping import grouped
 
 if TYPE_CHECKING:
     from tuner.cycle import PoolDecision
@@ -32,6 +34,10 @@ LINKS: Final = (
 )
 MAX_FINDINGS: Final = 20
 """Findings that the page lists; the API has all."""
+MOST_TABLES: Final = 3
+"""Different tables of one pool's engines that the page writes out."""
+NOT_YET: Final = "not known yet"
+READ_BACK: Final = "admin in docs/configuration.md"
 
 
 class Pages:
@@ -54,8 +60,7 @@ class Pages:
 
     def landing(self, snapshot: Snapshot) -> str:
         """Return the landing page."""
-        rank = {"critical": 0, "warning": 1, "info": 2}
-        findings = sorted(snapshot.findings, key=lambda finding: rank[finding.severity])
+        findings = grouped(snapshot.findings)
         return self._templates.get_template("index.html").render(
             style=self._style,
             snapshot=snapshot,
@@ -72,46 +77,90 @@ def _time(seconds: float) -> str:
 
 
 def _pool(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Return what the page says of one pool: texts, each a number with its interval or a reason."""
-    summary = pool_summary(snapshot, name)
+    """Return what the page says of one pool: rows of a heading and a text."""
     decided = () if snapshot.decision is None else snapshot.decision.pools
     decision = next((found for found in decided if found.pool == name), None)
-    running = schedule_in_force([status for status in snapshot.schedules if status.pool == name])
-    return {**summary, "running": _ranges(running), "proposed": _proposed(decision), **_estimates(decision)}
+    versions = {state: _version(snapshot, name, state) for state in ("active", "proposed")}
+    rows = [
+        ("engines run", _running(snapshot, name)),
+        ("active", versions["active"]),
+        ("proposed", versions["proposed"] or NOT_YET),
+        ("best by the last cycle", _chosen(decision)),
+        *_estimates(decision),
+    ]
+    return {**pool_summary(snapshot, name), "rows": _merged([row for row in rows if row[1]])}
 
 
-def _ranges(schedule: Schedule | None) -> str:
-    if schedule is None:
-        return ""
-    return ", ".join(f"{first}–{last}: {draft_len}" for first, last, draft_len in schedule.ranges)
+def _ranges(schedule: Schedule) -> str:
+    """Return a schedule as ``1-8: 4, 9-24: 2``, as every other output writes it."""
+    return ", ".join(f"{first}-{last}: {draft_len}" for first, last, draft_len in schedule.ranges)
 
 
-def _proposed(decision: PoolDecision | None) -> str:
+def _version(snapshot: Snapshot, name: str, state: str) -> str:
+    found = next((s for s in snapshot.schedules if s.pool == name and s.state == state), None)
+    return "" if found is None else f"{_ranges(found.schedule)} (version {found.version})"
+
+
+def _running(snapshot: Snapshot, name: str) -> str:
+    """Return what the engines of a pool say they run, each table with the number of its engines."""
+    engines = [status.target.engine for status in snapshot.targets if status.target.pool == name]
+    read = [snapshot.running[name, engine] for engine in engines if (name, engine) in snapshot.running]
+    tables = Counter("no table" if schedule is None else _ranges(schedule) for schedule in read)
+    if not tables:
+        return f"not known: no engine was asked or told (see {READ_BACK})"
+    told = [
+        text if len(tables) == 1 and count == len(engines) else f"{text} (on {count} of {len(engines)})"
+        for text, count in tables.most_common(MOST_TABLES)
+    ]
+    others = len(read) - sum(count for _, count in tables.most_common(MOST_TABLES))
+    told += [f"other tables on {others}"] if others else []
+    unread = len(engines) - len(read)
+    return "; ".join([*told, *([f"not known of {unread}"] if unread else [])])
+
+
+def _chosen(decision: PoolDecision | None) -> str:
     if decision is None:
-        return "no cycle has looked at this pool yet"
+        return str(NO_DECISION)
     schedule = decision.schedule
     return _ranges(schedule) if isinstance(schedule, Schedule) else f"cannot say: {schedule}"
 
 
-def _estimates(decision: PoolDecision | None) -> dict[str, str]:
+def _estimates(decision: PoolDecision | None) -> list[tuple[str, str]]:
     if decision is None:
-        return {"alpha": "", "crossover": "", "speedup": ""}
-    alphas = []
+        return [(heading, NOT_YET) for heading in ("acceptance", "crossover", "predicted speed-up")]
+    alphas: dict[str, list[str]] = {}
     for route, fit in sorted(route_fits(decision).items()):
         told = fit.alpha
         text = _interval(told, 2) if isinstance(told, Estimate) else f"cannot say: {told}"
-        alphas.append(f"{route}: {text}")
+        alphas.setdefault(text, []).append(route)
     at, gain = decision.crossover, decision.speedup
-    return {
-        "alpha": "; ".join(alphas) or f"cannot say: {decision.acceptance}",
-        "crossover": (
-            f"{at.tokens:.0f} tokens in flight ({at.low:.0f}–{at.high:.0f})"
-            if isinstance(at, Crossover)
-            else f"cannot say: {at}"
+    crossover = (
+        f"{at.tokens:.0f} tokens in flight ({at.low:.0f} to {at.high:.0f})"
+        if isinstance(at, Crossover)
+        else f"cannot say: {at}"
+    )
+    return [
+        (
+            "acceptance",
+            "; ".join(f"{', '.join(routes)}: {text}" for text, routes in alphas.items())
+            or f"cannot say: {decision.acceptance}",
         ),
-        "speedup": f"{_interval(gain, 2)} times" if isinstance(gain, Estimate) else f"cannot say: {gain}",
-    }
+        ("crossover", crossover),
+        (
+            "predicted speed-up",
+            f"{_interval(gain, 2)} times" if isinstance(gain, Estimate) else f"cannot say: {gain}",
+        ),
+    ]
+
+
+def _merged(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return rows with each reason for want of an answer once, under all the headings that it stands for."""
+    by_text: dict[tuple[str, str], list[str]] = {}
+    for heading, text in rows:
+        untold = text.startswith("cannot say") or text == NOT_YET
+        by_text.setdefault(("" if untold else heading, text), []).append(heading)
+    return [(", ".join(headings), text) for (_, text), headings in by_text.items()]
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
-    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f}–{estimate.high:.{digits}f})"
+    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} to {estimate.high:.{digits}f})"

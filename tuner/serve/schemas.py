@@ -13,6 +13,7 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 FLAG: Final[Schema] = {"type": "boolean"}
 SECONDS: Final[Schema] = {"type": "number", "description": "Unix seconds, or a duration in seconds."}
 ANY: Final[Schema] = {"type": "object"}
+SEVERITY: Final[Schema] = {"enum": ["info", "warning", "critical"]}
 
 
 def maybe(schema: Schema) -> Schema:
@@ -68,7 +69,7 @@ CROSSOVER: Final[Schema] = {
 FINDING: Final[Schema] = record(
     {
         "code": TEXT,
-        "severity": {"enum": ["info", "warning", "critical"]},
+        "severity": SEVERITY,
         "subject": ANY,
         "message": TEXT,
         "evidence": ANY,
@@ -140,6 +141,9 @@ ENGINE: Final[Schema] = record(
         "seconds": NUMBER,
         "error": TEXT,
         "tokens_per_second": maybe(NUMBER),
+        "window_engines": listed(TEXT),
+        "read_back": FLAG,
+        "running": maybe(RANGES),
         "drift": maybe(FLAG),
     }
 )
@@ -185,6 +189,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "targets": STATES,
             "windows": record({"buffered": COUNT, "dropped": COUNT, "by_state": ANY}),
             "findings": {"type": "object", "additionalProperties": COUNT},
+            "worst_findings": listed(
+                record({"code": TEXT, "severity": SEVERITY, "message": TEXT, "subjects": listed(ANY)})
+            ),
             "cycle_at": maybe(NUMBER),
             "jobs": listed(JOB),
             "pools": listed(TEXT),

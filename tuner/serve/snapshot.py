@@ -114,5 +114,7 @@ class Snapshot:
     """Accepted tokens per step and goodput, from :class:`tuner.serve.observed.Totals`."""
     drift: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     """(pool, engine) -> it runs another schedule than the active one; only engines that were read back."""
+    running: Mapping[tuple[str, str], Schedule | None] = field(default_factory=dict)
+    """(pool, engine) -> the table that it says it runs, if any; only engines that were read back."""
     pushes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """(pool, result) -> pushes of a schedule since the start."""
