@@ -66,12 +66,13 @@ def demo(*, minutes: float, seed: int, listen: str, directory: Path | None) -> N
     """Watch the daemon learn a simulated fleet: three pools, twelve engines, time going by fast.
 
     The engines run in a process of their own and speak a real engine's metrics. What is true of them is
-    not told to the daemon. Ctrl-C ends the demo cleanly.
+    not told to the daemon. Ctrl-C, or SIGTERM, ends the demo cleanly and says what was learnt.
     """
     from tuner.cli.demo_view import Plain, Screen
 
     screen = Screen() if takes_escapes(sys.stdout) else Plain()
     with (
+        _ended_alike(),
         _folder(directory) as folder,
         _simulator(seed) as fleet,
         _daemon(fleet, folder, listen) as (daemon, address),
@@ -83,6 +84,20 @@ def demo(*, minutes: float, seed: int, listen: str, directory: Path | None) -> N
         except KeyboardInterrupt:
             click.echo("")
         screen.end(daemon.service)
+
+
+@contextmanager
+def _ended_alike() -> Iterator[None]:
+    """Let SIGTERM, which service managers and time-outs send, end the demo as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _watch(daemon: Accelerated, minutes: float, show: Callable[[Any, float], None]) -> None:
@@ -112,9 +127,11 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 def _simulator(seed: int) -> Iterator[dict[str, Any]]:
     """Start the simulated fleet and give what it says of itself; end it afterwards."""
     command = [sys.executable, "-m", "tuner", "simulate", "fleet", "--preset", "demo", "--speed", "0"]
-    # In a session of its own: Ctrl-C is for the demo, which ends the fleet last.
+    # In a session of its own: Ctrl-C is for the demo, which ends the fleet last. Should the demo be killed,
+    # its end of the pipe closes, and the fleet ends by itself.
     with subprocess.Popen(  # noqa: S603 - our own command line
-        [*command, "--seed", str(seed)],
+        [*command, "--seed", str(seed), "--while-stdin-open"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

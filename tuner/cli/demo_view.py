@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 import click
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tuner.cli.plan_text import SEVERITIES
 from tuner.fit.acceptance import AcceptanceFit
 from tuner.fit.crossover import Crossover
-from tuner.fleet import POOLED_ROUTE, Estimate, Schedule
+from tuner.fleet import POOLED_ROUTE, Estimate
+from tuner.serve.words import ranges_text
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rich.console import RenderableType
 
     from tuner.cycle import PoolDecision
     from tuner.daemon.service import Service
 
 MINUTE = 60.0
-SHOWN_EVENTS = 8
-COLUMNS = ("pool", "engines", "windows", "route", "acceptance α", "crossover, tokens", "schedule", "gain")
+SHOWN_EVENTS = 6
+"""Lines of events: with the blocks of three pools they fit the 24 lines of a small terminal."""
+NAMED_CODES = 6
+"""Codes of findings that the end names, the worst first."""
 UNKNOWN = "cannot say"
 
 
@@ -35,15 +41,15 @@ class Story:
         self._said: dict[tuple[str, str], str] = {}
 
     def hear(self, service: Service, passed: float) -> list[str]:
-        """Note what is new in the last cycle, and return it."""
+        """Note crossovers that can be told now and schedules that were written down, and return the new."""
         new: list[str] = []
         decision = service.decider.decision
         for pool in () if decision is None else decision.pools:
-            if isinstance(pool.schedule, Schedule):
-                told = f"proposes {_ranges(pool.schedule)}"
-                self._tell(new, pool.pool, "schedule", told, passed)
             if isinstance(pool.crossover, Crossover):
                 self._tell(new, pool.pool, "crossover", "has told its crossover", passed)
+        for written in reversed(service.decider.schedules):
+            told = f"{written.state} {ranges_text(written.schedule.as_lists())}"
+            self._tell(new, written.pool, written.state, told, passed)
         self.events = [*self.events, *new][-SHOWN_EVENTS:]
         return new
 
@@ -81,7 +87,7 @@ class Screen:
         self._story.hear(service, passed)
         title = Text(f"{_clock(passed)} simulated", style="bold")
         events = [Text(event, style="dim") for event in self._story.events]
-        self._live.update(Group(title, table(service), *events), refresh=True)
+        self._live.update(Group(title, blocks(service), *events), refresh=True)
 
     def end(self, service: Service) -> None:
         """Say what was done."""
@@ -89,7 +95,7 @@ class Screen:
 
 
 class Plain:
-    """Lines for a pipe or a log: what changed, and the table at the end."""
+    """Lines for a pipe or a log: what changed, and the blocks at the end."""
 
     def __init__(self) -> None:
         self._story = Story()
@@ -115,57 +121,62 @@ class Plain:
             click.echo(f"{_clock(passed)}  {service.status_line()}")
 
     def end(self, service: Service) -> None:
-        """Print the table."""
-        Console(width=max(Console().width, 130)).print(table(service))
+        """Print the blocks."""
+        click.echo("")
+        console = Console()
+        with console.capture() as printed:
+            console.print(blocks(service))
+        # Cells are filled up with blanks, which nobody wants in a log.
+        click.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+        click.echo("")
         _end(service)
 
 
-def table(service: Service) -> Table:
-    """Return what is known of every pool and route, one row each."""
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in COLUMNS:
-        shown.add_column(name, overflow="fold", justify="right" if name in {"engines", "windows"} else "left")
+def blocks(service: Service) -> Group:
+    """Return what is known: a block for each pool, which fits 80 columns."""
     decision = service.decider.decision
     known = {} if decision is None else {pool.pool: pool for pool in decision.pools}
+    shown: list[RenderableType] = []
     for status in service.view().pools:
         pool = known.get(status.name)
-        if pool is None:
-            shown.add_row(status.name, str(status.engines), "0", *["…"] * 5)
-            continue
-        first = (status.name, str(status.engines), str(len(pool.windows)))
-        for row in _rows(pool):
-            shown.add_row(*first, *row)
-            first = ("", "", "")
-    return shown
+        windows = 0 if pool is None else len(pool.windows)
+        shown.append(Text(f"{status.name}: {status.engines} engines, {windows} windows", style="bold"))
+        rows = Table.grid(padding=(0, 2))
+        for heading, text in [] if pool is None else _rows(service, pool):
+            rows.add_row(f"  {heading}", text)
+        shown.append(rows)
+    return Group(*shown)
 
 
-def _rows(pool: PoolDecision) -> list[tuple[str, str, str, str, str]]:
-    """Return the rows of a pool: all routes together, then each."""
+def _rows(service: Service, pool: PoolDecision) -> list[tuple[str, str]]:
+    """Return headings and texts of a pool: schedule, crossover, then acceptance and gain by route."""
     at = pool.crossover
-    crossover = f"{at.tokens:.0f}  ({at.low:.0f} to {at.high:.0f})" if isinstance(at, Crossover) else UNKNOWN
-    schedule = _ranges(pool.schedule) if isinstance(pool.schedule, Schedule) else UNKNOWN
-    rows = [("all", _alpha(pool.acceptance), crossover, schedule, _gain(pool.speedup))]
-    named = {route: fit for route, fit in pool.routes.items() if route != POOLED_ROUTE}
-    rows += [
-        (route, _alpha(fit), "", "", _gain(pool.route_speedups.get(route)))
-        for route, fit in sorted(named.items())
+    proposed = next((s for s in service.decider.schedules if s.pool == pool.pool), None)
+    routes = {"all routes": (pool.acceptance, pool.speedup)} | {
+        f"route {route}": (fit, pool.route_speedups.get(route))
+        for route, fit in sorted(pool.routes.items())
+        if route != POOLED_ROUTE
+    }
+    return [
+        ("proposed", "nothing yet" if proposed is None else ranges_text(proposed.schedule.as_lists())),
+        (
+            "crossover",
+            f"{at.tokens:.0f} tokens in flight ({at.low:.0f} to {at.high:.0f})"
+            if isinstance(at, Crossover)
+            else UNKNOWN,
+        ),
+        *((name, f"acceptance {_alpha(fit)}, gain {_gain(gain)}") for name, (fit, gain) in routes.items()),
     ]
-    return rows
 
 
 def _alpha(fit: Any) -> str:  # noqa: ANN401 - a fit, or why there is none
     if not isinstance(fit, AcceptanceFit) or not isinstance(fit.alpha, Estimate):
         return UNKNOWN
-    return f"{fit.alpha.value:.3f}  ({fit.alpha.low:.3f} to {fit.alpha.high:.3f})"
+    return f"{fit.alpha.value:.3f} ({fit.alpha.low:.3f} to {fit.alpha.high:.3f})"
 
 
 def _gain(gain: Any) -> str:  # noqa: ANN401 - an estimate, or why there is none
     return f"x{gain.value:.2f}" if isinstance(gain, Estimate) else UNKNOWN
-
-
-def _ranges(schedule: Schedule) -> str:
-    """Return a schedule as ``1-8: 4, 9-24: 2``."""
-    return ", ".join(f"{first}-{last}: {draft_len}" for first, last, draft_len in schedule.ranges)
 
 
 def _clock(seconds: float) -> str:
@@ -185,7 +196,19 @@ def _end(service: Service) -> None:
     view = service.view()
     windows = sum(view.windows_total.values())
     click.echo(
-        f"{windows} windows were observed, {len(view.findings)} findings are active.\n"
-        "gain: over no speculation; it cannot be told where draft length 0 never ran.\n"
+        "proposed: batch sizes: draft length. gain: over no speculation; it cannot be told\n"
+        "where draft length 0 never ran.\n"
+        f"{windows} windows were observed, {len(view.findings)} findings are active"
+        f"{':' if view.findings else '.'}"
+    )
+    codes = Counter((SEVERITIES.index(found.severity), found.code) for found in view.findings)
+    ordered = sorted(codes.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    for (severity, code), count in ordered[:NAMED_CODES]:
+        click.echo(f"{count:>4} {SEVERITIES[severity]} {code}")
+    if len(ordered) > NAMED_CODES:
+        click.echo(f"     and {len(ordered) - NAMED_CODES} other codes")
+    click.echo(
+        "docs/findings.md says what each means; while it runs (--minutes 0: until Ctrl-C)\n"
+        "the page and /api/v1/findings list them.\n"
         "Your own engines: docs/install.md, or tuner once --config.file FILE --dry-run."
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,11 @@ from tuner.cli.parameters import Number
 
 if TYPE_CHECKING:
     from tuner.simulate import FleetSpec
+    from tuner.simulate.server import FleetServer
 
 LARGEST_PORT = 65_535
+CHUNK = 4096
+"""Bytes of standard input, which nobody writes to, that are passed over at a time."""
 
 EXAMPLES = """\b
 Examples:
@@ -51,6 +56,8 @@ def _served(command: Any) -> Any:  # noqa: ANN401 - click's decorators take and 
                          help="Unix second to start at; now if not given."),
             click.option("--token-file", type=click.Path(), help="File with the bearer token for pushes."),
             click.option("--truth", is_flag=True, help="Answer GET /sim/truth: for tests."),
+            click.option("--while-stdin-open", is_flag=True,
+                         help="End when standard input closes, as it does when the parent process dies."),
             click.option("--pad", is_flag=True, help="Fill metrics pages to the 55 KB of a real engine."),
         )
     ):  # fmt: skip
@@ -133,8 +140,9 @@ def _serve(
     token_file: str | None,
     truth: bool,
     pad: bool,
+    while_stdin_open: bool,
 ) -> None:
-    """Serve a fleet until SIGINT or SIGTERM."""
+    """Serve a fleet until SIGINT or SIGTERM, or with ``while_stdin_open`` until that closes."""
     import dataclasses
 
     from tuner.simulate import Fleet
@@ -144,18 +152,23 @@ def _serve(
     if pad:
         spec = dataclasses.replace(spec, pad_bodies=True)
     fleet = Fleet(spec, seed, start=time.time() if start is None else start, token=token)
-    asyncio.run(_until_told(fleet, host, port, speed=speed, seed=seed, truth=truth))
-
-
-async def _until_told(fleet: Any, host: str, port: int, *, speed: float, seed: int, truth: bool) -> None:  # noqa: ANN401
-    """Say that the server is ready, and wait for a signal."""
     from tuner.simulate.server import FleetServer
 
+    server = FleetServer(fleet, speed=speed, show_truth=truth)
+    asyncio.run(_until_told(server, host, port, seed=seed, while_stdin_open=while_stdin_open))
+
+
+async def _until_told(
+    server: FleetServer, host: str, port: int, *, seed: int, while_stdin_open: bool
+) -> None:
+    """Say that the server is ready, and wait for a signal."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if while_stdin_open:
+        threading.Thread(target=_read_to_end, args=(loop, told), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
-    server = FleetServer(fleet, speed=speed, show_truth=truth)
+    fleet = server.fleet
     try:
         url = await server.start(host, port)
     except OSError as error:
@@ -165,15 +178,25 @@ async def _until_told(fleet: Any, host: str, port: int, *, speed: float, seed: i
         "url": url,
         "port": int(url.rpartition(":")[2]),
         "targets": f"{url}/targets",
+        "engines": f"{url}/engines/<pool>/<n>",
         "pools": {name: pool.engines for name, pool in fleet.pools.items()},
         "now": fleet.now,
-        "speed": speed,
+        "speed": server.speed,
         "seed": seed,
         "pid": os.getpid(),
     }
     click.echo(json.dumps(line))
     await told.wait()
     await server.stop()
+
+
+def _read_to_end(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> None:
+    """Wait, in a thread of its own, until standard input closes; files and terminals can be waited for so."""
+    with contextlib.suppress(OSError):
+        while os.read(0, CHUNK):
+            pass
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        loop.call_soon_threadsafe(told.set)
 
 
 def _address(listen: str) -> tuple[str, int]:

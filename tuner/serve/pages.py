@@ -15,6 +15,7 @@ from tuner.fleet import Estimate, Schedule
 from tuner.serve.api import NO_DECISION, pool_names, pool_summary
 from tuner.serve.estimates import route_fits
 from tuner.serve.grouping import grouped
+from tuner.serve.words import ranges_text
 
 if TYPE_CHECKING:
     from tuner.cycle import PoolDecision
@@ -92,8 +93,7 @@ def _pool(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def _ranges(schedule: Schedule) -> str:
-    """Return a schedule as ``1-8: 4, 9-24: 2``, as every other output writes it."""
-    return ", ".join(f"{first}-{last}: {draft_len}" for first, last, draft_len in schedule.ranges)
+    return ranges_text(schedule.as_lists())
 
 
 def _version(snapshot: Snapshot, name: str, state: str) -> str:

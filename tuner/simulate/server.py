@@ -29,6 +29,7 @@ SLICE_SECONDS = 5.0
 """Most fleet seconds that are advanced at one go; between slices requests are answered."""
 LONGEST_ADVANCE = 7 * 86_400.0
 HTML = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
+WHERE = "an engine is at /engines/<pool>/<n>, its metrics below that at /metrics; /targets lists them all"
 ENGINE_PATH_PARTS = 3
 """Parts of a path that name an engine: its kind, pool and number."""
 
@@ -92,7 +93,7 @@ class FleetServer:
                 return self._of_engine(request, parts)
         except InputError as error:
             return _json(404, {"error": str(error)})
-        return _json(404, {"error": f"no page {request.path[:100]!r}"})
+        return _json(404, {"error": f"no page {request.path[:100]!r}: {WHERE}"})
 
     def _of_engine(self, request: Request, parts: list[str]) -> Reply:
         """Answer for one engine or its GPU."""
