@@ -78,6 +78,11 @@ def run(
     SIGHUP reads the settings anew; a bad file keeps the old ones. Exit code 0: ended when asked,
     2: the settings or an address cannot be used.
     """
+    from tuner.daemon.signals import Signals
+
+    signals = Signals()
+    signals.hold()  # first of all: until then SIGHUP ends a process, and the imports take a second
+
     from tuner.config import load_config
     from tuner.daemon.logs import configure
     from tuner.daemon.parts import RealParts
@@ -86,7 +91,7 @@ def run(
     log = configure(cast("Level", level), cast("Format", form))
     config = load_config(config_file)
     options = Options(config_file, listen, web_config_file, lifecycle, lease_ttl)
-    daemon = Daemon(config, options, RealParts, log)
+    daemon = Daemon(config, options, RealParts, log, signals)
     code = daemon.run()
-    leave(code)
+    leave(daemon, code)
     return code

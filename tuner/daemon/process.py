@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ from tuner.daemon.notify import Notifier
 from tuner.daemon.opening import OpenedHistory, opener
 from tuner.daemon.reload import Reloader
 from tuner.daemon.service import Service
+from tuner.daemon.signals import Signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import FrameType
 
     from tuner.config import Config
     from tuner.daemon.logs import Logger
@@ -37,9 +37,6 @@ WEB_SECONDS = 1.0
 """What a clean stop waits for running jobs, waiting windows, the lease and answers in progress: 8.5 s
 together, and 1 s more for the web server, of the ten that are promised. What has not ended by then is left
 behind: scrapes are given up, and a window that was not written is missing."""
-SAME_SECONDS = 1.0
-"""Time within which a second signal is the first one again: timeout(1) and Ctrl-C reach a process both
-directly and by its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,21 @@ class Daemon:
     """One run of the daemon, from start to end."""
 
     def __init__(
-        self, config: Config, options: Options, parts: Callable[[SteadyClock], Parts], log: Logger
+        self,
+        config: Config,
+        options: Options,
+        parts: Callable[[SteadyClock], Parts],
+        log: Logger,
+        signals: Signals | None = None,
     ) -> None:
         """Wire everything; nothing is opened, bound or asked yet.
+
+        Args:
+            config: settings without fault.
+            options: what the command line says.
+            parts: makes what talks to the world.
+            log: where events go.
+            signals: held since before the settings were read; otherwise they are from :meth:`run` on.
 
         Raises:
             InputError: settings that no part can be made of; a listener that would let strangers in.
@@ -85,10 +94,9 @@ class Daemon:
         self.webs = self._make_webs(config, options)
         self.service.alive = self.notifier.alive
         self.service.ailing = self.notifier.status
-        self._wake = threading.Event()
-        self._ending = False
-        self._asked = 0.0
-        self._hangup = False
+        self._signals = signals
+        self.clean = True
+        """Whether everything ended that was going; false leaves threads behind."""
 
     def run(self) -> int:
         """Run until a signal says to end; return the exit code.
@@ -96,31 +104,28 @@ class Daemon:
         Raises:
             InputError: an address cannot be bound.
         """
-        before = {
-            number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        }
-        for number in before:
-            signal.signal(number, self._signalled)
+        signals = self._signals
+        if signals is None:
+            signals = Signals()
+            signals.hold()
         try:
             for web in self.webs:
                 web.start()
             self.service.writer.start()
             self.service.book.begin()
             self.driver.start(self.service.cadence, self.clock.now())
-            self._loop()
+            self._loop(signals)
             return self._end()
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signals.give_back()
 
-    def _loop(self) -> None:
+    def _loop(self, signals: Signals) -> None:
         """Look at the clock and the jobs each second, and do what signals ask."""
         told = False
-        while not self._ending:
-            self._wake.wait(TICK_SECONDS)
-            self._wake.clear()
-            if self._hangup:
-                self._hangup = False
+        while not signals.ending:
+            signals.wait(TICK_SECONDS)
+            if signals.hangup:
+                signals.hangup = False
                 self.reloader.reload()
             step = self.service.tick()
             if step:
@@ -142,9 +147,10 @@ class Daemon:
         clean &= within(RELEASE_SECONDS, self.leader.release)
         for web in self.webs:
             clean &= web.stop(WEB_SECONDS)
-        within(WEB_SECONDS, self.service.wiring.scraper.close)
+        clean &= within(WEB_SECONDS, self.service.wiring.scraper.close)
         if self.leader.store is not None:
-            within(WEB_SECONDS, self.leader.store.close)
+            clean &= within(WEB_SECONDS, self.leader.store.close)
+        self.clean = clean
         self._log.info("ended", clean=clean, windows_not_written=self.service.writer.waiting)
         return 0
 
@@ -158,17 +164,6 @@ class Daemon:
                 return False
             pause.wait(0.05)
         return True
-
-    def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        """Note a signal; the second that asks for the end is obeyed at once."""
-        if number == signal.SIGHUP:
-            self._hangup = True
-        elif not self._ending:
-            self._ending = True
-            self._asked = self.clock.monotonic()
-        elif self.clock.monotonic() - self._asked > SAME_SECONDS:
-            os._exit(128 + number)
-        self._wake.set()
 
     def _make_webs(self, config: Config, options: Options) -> list[WebServer]:
         """Return a server for each address; they share users and certificates, not an app."""
@@ -204,8 +199,13 @@ def within(seconds: float, work: Callable[[], object]) -> bool:
     return not thread.is_alive()
 
 
-def leave(code: int) -> None:
-    """End the process although threads hang; without that, Python would wait for them for ever."""
-    hanging = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-    if hanging:
-        os._exit(code)
+def leave(daemon: Daemon, code: int) -> None:
+    """End the process here if something hangs: on a normal way out Python joins the threads of all pools.
+
+    It does so for daemon threads too (``concurrent.futures``), so which of them are is not asked.
+    """
+    if daemon.clean and not daemon.service.book.running():
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
