@@ -6,7 +6,7 @@ import pytest
 
 from tests.observe.bodies import VOCABULARY
 from tuner._exceptions import ExpositionError
-from tuner.observe.exposition import MAX_BODY_BYTES, Scrape, SeriesKey, parse
+from tuner.observe.exposition import MAX_BODY_BYTES, MAX_SERIES, Scrape, SeriesKey, parse
 
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 B03_BODY = """\
@@ -195,3 +195,14 @@ def test_long_runs_of_blanks_do_not_slow_the_check() -> None:
     with pytest.raises(ExpositionError):
         read("a 1" + " " * 10**6 + "x\n")
     assert only(read("a" + " " * 10**6 + "1 # {} 1\n# EOF\n", "a")) == 1
+
+
+def test_a_label_with_too_many_values_refuses_the_body() -> None:
+    """One page of 195 000 wanted series would hold up the round of all engines; told twice counts twice."""
+    assert len(
+        read("".join(f'a{{x="{i}"}} 1\n' for i in range(MAX_SERIES)) + 'b{x="1"} 1\n' * 9, "a").samples
+    )
+    for line in ('a{{x="{}"}} 1\n', "a 1\n"):
+        with pytest.raises(ExpositionError, match=f"more than {MAX_SERIES} series") as caught:
+            read("".join(line.format(i) for i in range(MAX_SERIES + 1)), "a")
+        assert caught.value.reason == "too_many_series"

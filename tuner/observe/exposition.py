@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 16 * 2**20
 """300 times a body of vLLM; more is no metrics page, and would cost seconds to check."""
+MAX_SERIES = 5000
+"""Wanted samples of one body. vLLM with one rank has 60, 64 ranks 3 840, and 50 routes of the plugin 1 500.
+Each costs 25 us to read for the first time and 0.5 KB to hold: 195 000 of them stalled a round for 56 s."""
 
 _LINE = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*|(?=\{))"
@@ -88,8 +91,9 @@ def parse(body: str | bytes, *, wanted: Collection[str]) -> Scrape:
     """Read the samples whose name is exactly one of ``wanted``.
 
     Raises:
-        ExpositionError: the body is empty, larger than 16 MiB, not UTF-8, HTML, JSON, cut off, or
-            holds a line that is neither sample nor comment; its ``reason`` says which.
+        ExpositionError: the body is empty, larger than 16 MiB, not UTF-8, HTML, JSON, cut off, holds
+            more than 5 000 wanted samples or a line that is neither sample nor comment; its ``reason``
+            says which.
     """
     text = _decode(body)
     _refuse_other_formats(text)
@@ -109,6 +113,12 @@ def parse(body: str | bytes, *, wanted: Collection[str]) -> Scrape:
             if line.strip(" \t"):
                 raise _malformed(number, line)
         elif found[1] in names:
+            if heard.count == MAX_SERIES:
+                raise ExpositionError(
+                    f"holds more than {MAX_SERIES} series of the engine's metrics, the last of "
+                    f"{found[1][:_SHOWN]}: a label of it has too many values; drop it where it is made",
+                    reason="too_many_series",
+                )
             try:
                 heard.add(_EXEMPLAR.sub(r"\1", line) if openmetrics else line)
             except (ValueError, KeyError, IndexError, OverflowError):
@@ -226,9 +236,12 @@ class _Samples:
         self.values: dict[SeriesKey, float] = {}
         self.repeated: list[SeriesKey] = []
         self.contradicted: dict[SeriesKey, None] = {}
+        self.count = 0
+        """Lines read, repeated ones too: each is held."""
 
     def add(self, line: str) -> None:
         """Read one line whose shape is known to be right."""
+        self.count += 1
         end = line.rfind("}") + 1 or len(line.split(None, 1)[0])
         key = _identity(line[:end])
         numbers = [float(text) for text in line[end:].split()]

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 GroupKey = frozenset[tuple[str, str]]
 
+MOST_RANKS = 64
+"""Ranks of one address that are followed. One server of vLLM rarely has more than 16 data-parallel ranks; a
+label that differs from request to request makes thousands, each with windows of its own that crowd those
+of other engines out of the pool's memory."""
+
 
 class Placed(NamedTuple):
     """One counter series of a group and where its numbers stand in the scrape."""
@@ -82,6 +87,8 @@ class Layout:
     """Labels and place of every start time of a process, best name first."""
     caches: list[KvCache]
     plugin: PluginLayout | None
+    left_out: int = 0
+    """Ranks beyond :data:`MOST_RANKS`, which are not followed."""
 
     def start_place(self, key: GroupKey) -> int:
         """Return the place of the start time of a group's process, -1 where none is told."""
@@ -140,6 +147,10 @@ def _layout(keys: list[SeriesKey], kinds: Mapping[str, str], vocabulary: Vocabul
     for logical, metric in vocabulary.gauges.items():
         for owner, place, _ in _chosen(metric, by_name):
             groups.setdefault(owner, GroupLayout(owner)).gauges.setdefault(logical, []).append(place)
+    left_out = max(0, len(groups) - MOST_RANKS)
+    if left_out:
+        kept = sorted(groups, key=lambda key: _rank_order(key, vocabulary.rank_label))[:MOST_RANKS]
+        groups = {key: groups[key] for key in kept}
     label = vocabulary.counters["accepted_by_position"].position
     for group in groups.values():
         group.positions, group.odd = _positions(group, label)
@@ -148,11 +159,17 @@ def _layout(keys: list[SeriesKey], kinds: Mapping[str, str], vocabulary: Vocabul
         group.created = np.array([one.created for one in group.counters if one.created >= 0], dtype=np.intp)
     starts = [(k.labels, i) for name in vocabulary.process_start.names for i, k in by_name.get(name, ())]
     caches = _caches(keys, vocabulary)
-    layout = Layout(keys, dict(kinds), groups, starts, caches, plugin_layout(keys, vocabulary))
+    layout = Layout(keys, dict(kinds), groups, starts, caches, plugin_layout(keys, vocabulary), left_out)
     for group in groups.values():
         group.start = layout.start_place(group.key)
         group.cache = layout.cache_of(label_of(group.key, vocabulary.rank_label))
     return layout
+
+
+def _rank_order(key: GroupKey, label: str) -> tuple[int, str, list[tuple[str, str]]]:
+    """Order ranks as their numbers are, so that the same ones are followed from scrape to scrape."""
+    rank = label_of(key, label)
+    return len(rank), rank, sorted(key)
 
 
 def _chosen(

@@ -15,9 +15,18 @@ from tuner.observe.draft_notices import of_drafts
 from tuner.observe.engine_notices import SURE_WINDOWS, of_engine
 from tuner.observe.evidence import LONGEST_GAP, follow_group, usual_interval
 from tuner.observe.exposition import Scrape, TimedScrape
+from tuner.observe.layouts import MOST_RANKS
 from tuner.observe.live_group import RING, Entry, LiveGroup, Watch
 from tuner.observe.notices import of_scrapes, of_strangers
-from tuner.observe.plugin import OTHER_ROUTES, PluginCounts, counts_between, differs, exposures, route_counts
+from tuner.observe.plugin import (
+    OTHER_ROUTES,
+    PluginCounts,
+    counts_between,
+    differs,
+    exposures,
+    lens_told,
+    route_window,
+)
 from tuner.observe.snapshots import assemble
 
 if TYPE_CHECKING:
@@ -144,6 +153,9 @@ class LiveTarget:
         now = Entry(time, layout, np.array(values, dtype=np.float64))
         self.ring.append(now)
         self.strangers = 0 if layout.groups else self.strangers + 1
+        if len(self.groups.keys() | layout.groups.keys()) > 2 * MOST_RANKS:
+            # Ranks come and go with each scrape: those of the newest are all that can be followed.
+            self.groups = {key: group for key, group in self.groups.items() if key in layout.groups}
         for key in layout.groups:
             if key not in self.groups:
                 self.groups[key] = LiveGroup(key, self.watch)
@@ -192,17 +204,14 @@ class LiveTarget:
         if fault or not told.joint:
             return [window]
         exposed, _ = exposures(told.joint)
-        lens = window.draft_lens
+        asked = window.draft_lens
         window = replace(
             window,
             counts=replace(window.counts, joint=told.joint, exposed_by_position=exposed),
-            draft_lens=frozenset(d for d, _ in told.joint) if lens is None else lens,
+            draft_lens=lens_told(asked, told.joint),
         )
         merged = self.routes.merge(told.routes, window.end)
-        return [
-            window,
-            *(replace(window, route=name, counts=route_counts(merged[name])) for name in sorted(merged)),
-        ]
+        return [window, *(route_window(window, name, merged[name], asked) for name in sorted(merged))]
 
     def _plugin_counts(self, group: LiveGroup, final: Final) -> PluginCounts | None:
         """Return what the plugin counted in a window, ``None`` where it is not there or nothing is sure."""
@@ -245,6 +254,15 @@ class LiveTarget:
                 "set while it ran is lost",
                 subject,
                 {"address": self.target.url},
+            )
+        if self.ring and (left_out := self.ring[-1].layout.left_out):
+            yield Finding(
+                "ranks_capped",
+                "warning",
+                f"tells of {MOST_RANKS + left_out} ranks: the first {MOST_RANKS} are followed; drop the label "
+                "that tells them apart if it is none of the engine, else scrape ranks by addresses of their own",
+                subject,
+                {"followed": MOST_RANKS, "left_out": left_out},
             )
         placed = self.ring[-1].layout.groups if self.ring else {}
         for group in self.groups.values():
