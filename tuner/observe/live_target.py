@@ -259,8 +259,8 @@ class LiveTarget:
             yield Finding(
                 "ranks_capped",
                 "warning",
-                f"tells of {MOST_RANKS + left_out} ranks: the first {MOST_RANKS} are followed; drop the label "
-                "that tells them apart if it is none of the engine, else scrape ranks by addresses of their own",
+                f"tells of {MOST_RANKS + left_out} ranks: the first {MOST_RANKS} are followed; drop the "
+                "label that tells them apart if it is none of the engine, else give ranks their own addresses",
                 subject,
                 {"followed": MOST_RANKS, "left_out": left_out},
             )
