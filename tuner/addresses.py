@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,6 +28,10 @@ _NAME = re.compile(r"(?:labels\.)?([A-Za-z_][A-Za-z0-9_]*)")
 _SAFE = re.compile(r"[A-Za-z0-9._~-]{1,253}")
 """What a label may put into an address: no character that ends a host or begins something else.
 253 is the longest host name (RFC 1035, 2.3.4)."""
+
+
+_V4_IN_V6 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96")))
+"""IPv4-compatible addresses (RFC 4291) and those of NAT64 (RFC 6052): the last 32 bits are of IPv4."""
 
 
 def split_any(url: str) -> SplitResult:
@@ -72,6 +77,29 @@ def same_address(url: str) -> tuple[str, str, int | None, str, str] | None:
         return None
     port = parts.port or DEFAULT_PORTS.get(parts.scheme)
     return parts.scheme, (parts.hostname or "").lower(), port, parts.path.rstrip("/"), parts.query
+
+
+def is_link_local(host: str) -> bool:
+    """Whether a host is a link-local address, where clouds serve the credentials of a machine.
+
+    In every spelling that the system's resolver takes for one: IPv4 within IPv6 (mapped, compatible, 6to4,
+    NAT64), one number, hexadecimal, octal, fewer than four parts. Names are not looked up.
+    """
+    text = host.strip("[]").rstrip(".")
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        try:
+            address = ipaddress.IPv4Address(socket.inet_aton(text))
+        except (OSError, UnicodeError, ValueError):
+            return False
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and any(address in network for network in _V4_IN_V6):
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        return address.is_link_local or (inner is not None and inner.is_link_local)
+    return address.is_link_local
 
 
 def check_template(template: str) -> None:

@@ -199,6 +199,21 @@ def test_names_that_cannot_be_resolved(scraper: Scraper, monkeypatch: pytest.Mon
     hung.set()
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_name_that_leads_to_a_refused_address(
+    serve: Callable[..., Server], scraper: Scraper, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """The address that a name became is judged before anything is sent to it; loopback stands for it here."""
+    monkeypatch.setattr("tuner.observe.fetching.is_link_local", lambda host: host == "127.0.0.1")
+    server = serve(page)
+    url = f"{scheme}://localhost:{server.address.rpartition(':')[2]}/metrics"
+    (scraped,) = scraper.round([Target("pool", "x", url)], wanted).scraped
+    assert isinstance(scraped.scrape.result, ExpositionError)
+    assert scraped.scrape.result.reason == "link_local"
+    assert server.ended.acquire(timeout=HANG)
+    assert server.heads == []
+
+
 def test_tls_that_cannot_be_trusted(serve: Callable[..., Server], scraper: Scraper) -> None:
     """An address that should speak TLS and does not is an error that says so."""
     server = serve(page)

@@ -21,7 +21,7 @@ import h11
 
 import tuner
 from tuner._exceptions import ExpositionError, InputError
-from tuner.addresses import DEFAULT_PORTS, split_url
+from tuner.addresses import DEFAULT_PORTS, is_link_local, split_url
 from tuner.observe.answers import oversize, unpacker
 
 if TYPE_CHECKING:
@@ -138,9 +138,15 @@ class Fetcher:
         scheme, host, port = origin
         if scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
-        reader, writer = await asyncio.open_connection(
-            host, port, ssl=self._tls if scheme == "https" else None, happy_eyeballs_delay=EYEBALLS_SECONDS
-        )
+        reader, writer = await asyncio.open_connection(host, port, happy_eyeballs_delay=EYEBALLS_SECONDS)
+        try:
+            _judge(writer)
+            if scheme == "https":
+                assert self._tls is not None
+                await writer.start_tls(self._tls, server_hostname=host)
+        except BaseException:  # a time-out too: nobody else knows of this connection yet
+            writer.transport.abort()
+            raise
         return _Connection(origin, reader, writer)
 
     async def _over(self, connection: _Connection, request: h11.Request) -> Page:
@@ -194,6 +200,16 @@ class Fetcher:
     def close(self) -> None:
         """Drop every connection."""
         self.keep_only(set())
+
+
+def _judge(writer: asyncio.StreamWriter) -> None:
+    """Refuse a link-local peer: a name has become an address by now, and no byte was sent to it."""
+    peer = writer.get_extra_info("peername") or ("",)
+    if is_link_local(peer[0]):
+        raise ExpositionError(
+            "is link-local, where clouds keep credentials: name the engine by a routed address",
+            reason="link_local",
+        )
 
 
 class _Connection:

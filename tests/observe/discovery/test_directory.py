@@ -67,6 +67,15 @@ def test_labels_as_prometheus_reads_them(tmp_path: Path) -> None:
         ({"address": "h", "__scheme__": "gopher"}, "is not an HTTP address"),
         ({"address": "169.254.169.254"}, "is link-local"),
         ({"address": "[fe80::1]:80"}, "is link-local"),
+        ({"address": "[::ffff:169.254.169.254]:80"}, "is link-local"),
+        ({"address": "[64:ff9b::a9fe:a9fe]:80"}, "is link-local"),
+        ({"address": "[2002:a9fe:a9fe::1]:80"}, "is link-local"),
+        ({"address": "[::a9fe:a9fe]:80"}, "is link-local"),
+        ({"address": "0xa9fea9fe:80"}, "is link-local"),
+        ({"address": "2852039166"}, "is link-local"),
+        ({"address": "169.254.43518"}, "is link-local"),
+        ({"address": "0251.0376.0251.0376"}, "is link-local"),
+        ({"address": "169.254.169.254.:80"}, "is link-local"),
     ],
 )
 def test_targets_that_are_not_asked(tmp_path: Path, labels: dict[str, str], words: str) -> None:
@@ -78,6 +87,18 @@ def test_targets_that_are_not_asked(tmp_path: Path, labels: dict[str, str], word
     assert list(engines(roster)) == ["10.0.0.1:8000"]
     assert codes(roster) == ["target_invalid"]
     assert words in roster.findings[0].message
+
+
+def test_an_admin_address_is_not_link_local(tmp_path: Path) -> None:
+    """The token is sent to it: a label cannot lead there, in no spelling."""
+    path = write(tmp_path / "a.json", groups({"address": "10.0.0.1:8000", "ip": "2852039166"}))
+    spec = EnginesSpec("p", file_sd=(str(path),), admin_url_template="http://{{ labels.ip }}:9")
+
+    roster = directory(spec).refresh(0.0)
+
+    assert [target.admin_url for target in roster.targets] == [""]
+    assert codes(roster) == ["admin_url_invalid"]
+    assert "is link-local" in roster.findings[0].message
 
 
 def test_a_path_cannot_leave_its_place(tmp_path: Path) -> None:

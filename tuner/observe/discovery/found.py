@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from tuner._exceptions import InputError
-from tuner.addresses import fill_template, same_address, split_url
+from tuner.addresses import fill_template, is_link_local, same_address, split_url
 from tuner.fleet import Finding, Target
 from tuner.observe.discovery.groups import ADDRESS
 from tuner.observe.wording import counted
@@ -91,20 +90,17 @@ def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Foun
         parts = split_url(url)
     except InputError as error:
         raise InputError(f"target {address[:60]!r} {error}") from None
-    _refuse_link_local(parts.hostname or "", address)
+    _refuse_link_local(parts.hostname or "", f"target {address!r}")
     usual = path.endswith(spec.metrics_path)
     prefix = path.removesuffix(spec.metrics_path) if usual else path.rpartition("/")[0]
     name = f"{address.lower()}{prefix if usual else path}{query}"
     return Found(url, f"{scheme}://{address}{prefix}", name, origin, labels)
 
 
-def _refuse_link_local(host: str, address: str) -> None:
+def _refuse_link_local(host: str, what: str) -> None:
     """Refuse addresses where clouds serve credentials of the machine, and no engine lives."""
-    try:
-        if ipaddress.ip_address(host).is_link_local:
-            raise InputError(f"target {address!r} is link-local: name the engine by a routed address")
-    except ValueError:
-        return
+    if is_link_local(host):
+        raise InputError(f"{what} is link-local: name the engine by a routed address")
 
 
 def engine_name(found: Found, identity: tuple[str, ...]) -> str:
@@ -119,10 +115,12 @@ def target_of(found: Found, engine: str, spec: EnginesSpec) -> Target:
     """Return an engine's target.
 
     Raises:
-        InputError: the template gives no admin address for it.
+        InputError: the template gives no admin address for it, or one that may not be asked.
     """
     template = spec.admin_url_template
     admin_url = fill_template(template, found.base, found.labels) if template is not None else ""
+    if admin_url:
+        _refuse_link_local(split_url(admin_url).hostname or "", f"admin address {admin_url[:80]!r}")
     return plain_target(found, engine, spec, admin_url)
 
 
