@@ -55,6 +55,43 @@ def test_a_lease_that_stands_still_is_taken_with_a_higher_fence(store: Store) ->
     assert leader.try_acquire(1.0) is None
 
 
+def _delete_row(store: Store) -> None:
+    from sqlalchemy import text
+
+    store._database.write(lambda connection: connection.execute(text("delete from leases")), fence=None)
+
+
+def test_a_row_that_was_deleted_is_made_anew_with_a_higher_fence(store: Store) -> None:
+    """The leader hears that its row is gone, nobody writes, and the next look leads: above its own fence."""
+    leader = store.lease("a", TTL)
+    for _ in range(3):
+        leader.try_acquire(0.0)
+        leader.release()
+    assert leader.try_acquire(0.0) == 4
+    _delete_row(store)
+    with pytest.raises(FencedError, match="row of the lease was deleted"):
+        store.add_windows([window()], fence=4)
+    assert not leader.renew(1.0)
+    assert "deleted" in leader.lost
+    assert leader.try_acquire(2.0) == 5
+    assert leader.renew(3.0)
+    assert store.add_windows([window()], fence=5) == 1
+
+
+def test_a_deleted_row_gives_a_stranger_no_fence_that_was_used(store: Store) -> None:
+    """A process that never led counts on from what the newest leader told of in the audit trail."""
+    leader, standby = store.lease("a", TTL), store.lease("b", TTL)
+    assert standby.try_acquire(0.0) == 1
+    standby.release()
+    assert leader.try_acquire(0.0) == 2
+    store.add_event("tuner", "lead", {}, "", {"fence": 2}, now=T0, fence=2)
+    _delete_row(store)
+    stranger = store.lease("c", TTL)
+    assert stranger.try_acquire(0.0) == 3
+    assert leader.try_acquire(0.0) is None
+    assert standby.try_acquire(0.0) is None
+
+
 def test_takeover_is_within_thirty_seconds(store: Store) -> None:
     """With the ttl of 20 s and a look each 5 s, a dead leader is followed after 30 s at most."""
     leader, standby = store.lease("a", TTL), store.lease("b", TTL)

@@ -100,7 +100,7 @@ class Database:
             fence: fence of the lease that the caller holds, ``None`` for the lease itself.
 
         Raises:
-            FencedError: another process has the lead.
+            FencedError: another process has the lead, or nobody as the lease's row is gone.
             StoreError: see :mod:`tuner.store.errors`.
         """
 
@@ -114,6 +114,10 @@ class Database:
     def _check_fence(self, connection: Connection, fence: int) -> None:
         """Compare fences under a lock, so that no other process takes the lead before this commits."""
         held = connection.scalar(select(leases.c.fence).where(leases.c.name == LEADER).with_for_update())
+        if held is None:
+            raise FencedError(
+                f"{self.place}: the row of the lease was deleted: whoever takes the lead next makes it anew"
+            )
         if held != fence:
             raise FencedError(
                 f"{self.place}: fence {fence} is not the leader's, which is {held}: another tuner leads, "
