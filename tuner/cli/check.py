@@ -111,9 +111,15 @@ def _print(file: str, checked: Checked, faults: list[Fault]) -> None:
         ["pool", "mode", "engine", "hardware", "draft lengths", "max batch", "found by"],
         [_pool_row(pool) for pool in settings.pools],
         title="Pools",
+        words={"mode", "engine", "hardware", "draft lengths", "found by"},
     )
     click.echo()
-    print_table(["setting", "value"], list(_rows(settings)), title="Settings that differ from their default")
+    print_table(
+        ["setting", "value"],
+        list(_rows(settings)),
+        title="Settings that differ from their default",
+        words={"value"},
+    )
     click.echo()
     for note in checked.notes:
         click.echo(f"note: {note}")

@@ -103,7 +103,7 @@ def _print_positions(fit: AcceptanceFit, where: str) -> None:
         for position, state in zip(fit.positions, states, strict=True)
     ]
     columns = ("position", "acceptance", "95 % interval", "exposed", "accepted", "state")
-    print_table(columns, rows, title=f"acceptance by position in the draft, {where}")
+    print_table(columns, rows, title=f"acceptance by position in the draft, {where}", words={"state"})
     print_line("exposed: drafts that proposed this position and had all before it accepted", indent="")
     for word, meaning in STATES.items():
         if any(word in state for state in states):

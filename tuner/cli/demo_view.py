@@ -185,8 +185,8 @@ def _clock(seconds: float) -> str:
 
 
 def _begin(address: str, folder: Path | None) -> None:
-    click.echo("A simulated fleet of 12 engines: a dense model, a mixture of experts, one with two routes.")
-    click.echo(f"While it runs: {address}/ and {address}/metrics. Ctrl-C ends it.")
+    click.echo("A simulated fleet: 12 engines of three models, one of them with two routes.")
+    click.echo(f"While it runs, {address}/ shows it. Ctrl-C ends it.")
     if folder is not None:
         click.echo(f"Database and settings are kept in {folder}.")
 
@@ -196,8 +196,8 @@ def _end(service: Service) -> None:
     view = service.view()
     windows = sum(view.windows_total.values())
     click.echo(
-        "proposed: batch sizes: draft length. gain: over no speculation; it cannot be told\n"
-        "where draft length 0 never ran.\n"
+        "proposed: batch sizes: draft length. gain: over no speculation; it cannot be\n"
+        "told where draft length 0 never ran.\n"
         f"{windows} windows were observed, {len(view.findings)} findings are active"
         f"{':' if view.findings else '.'}"
     )
@@ -208,7 +208,7 @@ def _end(service: Service) -> None:
     if len(ordered) > NAMED_CODES:
         click.echo(f"     and {len(ordered) - NAMED_CODES} other codes")
     click.echo(
-        "docs/findings.md says what each means; while it runs (--minutes 0: until Ctrl-C)\n"
+        "docs/findings.md says what each means; while it runs (--minutes 0 goes on)\n"
         "the page and /api/v1/findings list them.\n"
         "Your own engines: docs/install.md, or tuner once --config.file FILE --dry-run."
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 HANGING = "      "
 """Indent of the lines that a long line goes on in."""
@@ -55,29 +55,39 @@ def print_line(text: str, indent: str = "  ") -> None:
     click.echo("\n".join(lines))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """Print a table whose first column is left-aligned and whose others are right-aligned.
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str = "",
+    words: Collection[str] = (),
+) -> None:
+    """Print a table whose first column and columns of words are left-aligned, the others right-aligned.
 
     Args:
         columns: headings.
         rows: cells as text, one sequence of ``len(columns)`` each.
         title: printed above.
+        words: headings of further columns that hold words and not numbers.
     """
+    left = {index for index, column in enumerate(columns) if index == 0 or column in words}
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        _print_boxed(columns, rows, title)
+        _print_boxed(columns, rows, title, left)
         return
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     if title:
         click.echo(title)
     for row in (columns, *rows):
-        first, *others = (
-            cell.ljust(width) if index == 0 else cell.rjust(width)
+        cells = (
+            cell.ljust(width) if index in left else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join([first, *others]).rstrip())
+        click.echo("  ".join(cells).rstrip())
 
 
-def _print_boxed(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+def _print_boxed(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str, left: Collection[int]
+) -> None:
     """Print with rich, which is imported here since it costs 40 ms."""
     from rich.console import Console
     from rich.table import Table
@@ -85,7 +95,7 @@ def _print_boxed(columns: Sequence[str], rows: Sequence[Sequence[str]], title: s
 
     table = Table()
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if index in left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     if title:

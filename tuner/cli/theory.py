@@ -134,6 +134,7 @@ def speedup(
             for row in table.rows
         ],
         title=f"Speedup at draft length {draft_len}; crossover at {table.crossover:.0f} tokens in flight",
+        words={"bound by"},
     )
     _print_notes(notes)
 
