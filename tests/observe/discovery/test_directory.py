@@ -89,6 +89,32 @@ def test_targets_that_are_not_asked(tmp_path: Path, labels: dict[str, str], word
     assert words in roster.findings[0].message
 
 
+@pytest.mark.parametrize("odd", ["a\nb", "\x1b[2J", "x" * 1025], ids=["newline", "control", "long"])
+def test_a_label_that_cannot_be_kept_is_left_out(tmp_path: Path, odd: str) -> None:
+    """An annotation with a manifest costs that label; the engines, and what else they say, stay."""
+    labels = {"address": "10.0.0.1:1", "pod": "a", "__meta_last_applied": odd, "note": odd, odd: "x"}
+    path = write(tmp_path / "a.json", groups(labels, {"address": "10.0.0.2:1", "pod": "b"}))
+
+    roster = directory(EnginesSpec("p", file_sd=(str(path),), identity_labels=("pod",))).refresh(0.0)
+
+    assert list(engines(roster)) == ["a", "b"]
+    assert roster.targets[0].labels == (("pod", "a"),)
+    assert codes(roster) == []
+
+
+@pytest.mark.parametrize("name", ["pod", "__param_x", "__metrics_path__", "__scheme__"])
+def test_a_target_whose_name_cannot_be_told_is_left_out(tmp_path: Path, name: str) -> None:
+    """A label that names an engine or is a part of its address costs that engine, not its neighbours."""
+    labels = {"address": "10.0.0.1:1", "pod": "a"} | {name: "x\ny"}
+    path = write(tmp_path / "a.json", groups(labels, {"address": "10.0.0.2:1", "pod": "b"}))
+
+    roster = directory(EnginesSpec("p", file_sd=(str(path),), identity_labels=("pod",))).refresh(0.0)
+
+    assert list(engines(roster)) == ["b"]
+    assert codes(roster) == ["target_invalid"]
+    assert f"a label {name!r} over 1024 characters or with control characters" in roster.findings[0].message
+
+
 def test_an_admin_address_is_not_link_local(tmp_path: Path) -> None:
     """The token is sent to it: a label cannot lead there, in no spelling."""
     path = write(tmp_path / "a.json", groups({"address": "10.0.0.1:8000", "ip": "2852039166"}))

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from tuner._exceptions import InputError
 from tuner.addresses import fill_template, is_link_local, same_address, split_url
 from tuner.fleet import Finding, Target
-from tuner.observe.discovery.groups import ADDRESS
+from tuner.observe.discovery.groups import ADDRESS, LONGEST_LABEL, is_plain
 from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _HOST_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._%-]+)(?::[0-9]{1,5})?")
 _PARAM = "__param_"
+_PARTS = frozenset({ADDRESS, "__scheme__", "__metrics_path__"})
+"""Labels that are parts of an address, with those that begin with ``_PARAM``."""
 FROM_SERVER = "prometheus:"
 """How the origin of what a Prometheus server names begins; its name follows."""
 
@@ -67,6 +69,7 @@ def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Foun
     Raises:
         InputError: there is no address, or none that may be asked.
     """
+    labels = _plain_labels(labels, spec)
     address = labels.get(ADDRESS) or labels.get("instance", "")
     if origin.startswith(FROM_SERVER) and all(map(labels.get, spec.identity_labels)) and spec.identity_labels:
         # Relabelled to something else: read through the server alone.
@@ -95,6 +98,23 @@ def of_labels(labels: Mapping[str, str], spec: EnginesSpec, origin: str) -> Foun
     prefix = path.removesuffix(spec.metrics_path) if usual else path.rpartition("/")[0]
     name = f"{address.lower()}{prefix if usual else path}{query}"
     return Found(url, f"{scheme}://{address}{prefix}", name, origin, labels)
+
+
+def _plain_labels(labels: Mapping[str, str], spec: EnginesSpec) -> Mapping[str, str]:
+    """Return the labels without those that are too long or hold line breaks, as annotations may.
+
+    Raises:
+        InputError: one of them names the engine or is a part of its address.
+    """
+    odd = [name for name, value in labels.items() if not (is_plain(name) and is_plain(value))]
+    for name in odd:
+        if name in spec.identity_labels or name in _PARTS or name.startswith(_PARAM):
+            shown = labels.get(ADDRESS, "").rpartition("@")[2][:60]
+            raise InputError(
+                f"target {shown!r} has a label {name[:60]!r} over {LONGEST_LABEL} characters or with control "
+                "characters: shorten it in the source, or name engines by another"
+            )
+    return {name: value for name, value in labels.items() if name not in odd} if odd else labels
 
 
 def _refuse_link_local(host: str, what: str) -> None:

@@ -17,6 +17,7 @@ MOST_TARGETS = 20_000
 """Targets of one source: more than six times the fleets the tuner is measured at. YAML's references can
 write a million of them in a kilobyte."""
 LONGEST_LABEL = 1024
+"""Characters of a label that is kept. Kubernetes' annotations hold whole manifests."""
 
 ADDRESS = "__address__"
 
@@ -45,7 +46,7 @@ def _group(number: int, group: object) -> Iterator[Mapping[str, str]]:
     labels, targets = group.get("labels") or {}, group.get("targets") or []
     if unknown := sorted(str(key)[:40] for key in group if key not in {"labels", "targets"}):
         raise InputError(f"group {number} has an unknown key {unknown[0]!r}: use targets and labels")
-    if not isinstance(labels, dict) or not all(_text(name) and _text(labels[name]) for name in labels):
+    if not isinstance(labels, dict) or not all(isinstance(text, str) for text in (*labels, *labels.values())):
         raise InputError(f"group {number} has labels that are not text: put their values in quotes")
     if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         raise InputError(f'group {number} has targets that are not text: write "host:port"')
@@ -53,5 +54,6 @@ def _group(number: int, group: object) -> Iterator[Mapping[str, str]]:
         yield {**labels, ADDRESS: target}
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_LABEL and (value.isprintable() or not value)
+def is_plain(text: str) -> bool:
+    """Whether a label's name or value is short and on one line, so that it can be kept, told and logged."""
+    return len(text) <= LONGEST_LABEL and (text.isprintable() or not text)
