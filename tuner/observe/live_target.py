@@ -260,7 +260,7 @@ class LiveTarget:
                 "ranks_capped",
                 "warning",
                 f"tells of {MOST_RANKS + left_out} ranks: the first {MOST_RANKS} are followed; drop the "
-                "label that tells them apart if it is none of the engine, else give ranks their own addresses",
+                "label that tells them apart if it is none of the engine's, else give each rank an address",
                 subject,
                 {"followed": MOST_RANKS, "left_out": left_out},
             )
