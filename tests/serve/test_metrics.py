@@ -12,7 +12,7 @@ from tests.serve.samples import named, scrape, value
 from tests.serve.worlds import CROSSOVER, HAZARDS, NOW, decision, finding, snapshot, target
 from tuner.fleet import Estimate, NotEnoughData, Schedule
 from tuner.serve.catalogue import CANNOT_SAY, METRICS
-from tuner.serve.labels import LABELS, MAX_ENGINES, MAX_FINDINGS, MAX_ROUTES
+from tuner.serve.labels import LABELS, MAX_ENGINES, MAX_FINDINGS, MAX_ROUTES, MAX_SOURCES
 from tuner.serve.metrics import TunerCollector, families_of
 from tuner.serve.snapshot import PoolStatus, ScheduleStatus, Snapshot
 
@@ -260,3 +260,13 @@ def test_pools_beyond_the_bound_are_left_out() -> None:
     pools = tuple(PoolStatus(f"p{i:03}", "observe", "vllm", 1, 0) for i in range(150))
     left = [f for f in families_of(snapshot(pools=pools, decision=None)) if "left_out" in f.name]
     assert [(s.labels["label"], s.value) for f in left for s in f.samples] == [("pool", 50.0)]
+
+
+def test_what_all_pools_depend_on_is_shown_first() -> None:
+    """However many pools there are, the database and metrics servers are among the sources."""
+    pools = {f"{kind}:{n}": True for kind in ("discovery", "scrape") for n in range(MAX_SOURCES)}
+    series = scrape(snapshot(sources_up={**pools, "store": False, "zone:main": True}))
+    assert value(series, "tuner_source_up", source="store") == 0
+    assert value(series, "tuner_source_up", source="zone:main") == 1
+    assert len(named(series, "tuner_source_up")) == MAX_SOURCES
+    assert value(series, "tuner_label_values_left_out", label="source") == MAX_SOURCES + 2

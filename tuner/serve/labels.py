@@ -31,6 +31,7 @@ MAX_ENGINES: Final = 4000
 MAX_FINDINGS: Final = 500
 """Findings told apart by code, severity, pool and route."""
 MAX_SOURCES: Final = 500
+"""The database and metrics servers come first, then discovery and scrape of pools."""
 MAX_VERSIONS: Final = 5
 """Schedule versions of one pool, newest first."""
 
@@ -46,6 +47,8 @@ MAX_CHARS: Final = 128
 OTHER: Final = "(other)"
 """Value that counts of what lies beyond a bound are summed under; no name of a pool or route has brackets."""
 
+_OF_POOLS = ("discovery:", "scrape:")
+"""How the sources of single pools are named; the pool follows."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*@")
 
@@ -60,4 +63,10 @@ def clean(value: str) -> str:
 def first(values: Iterable[str], most: int) -> tuple[list[str], int]:
     """Return the first ``most`` of ``values`` in alphabetical order, and how many are left out."""
     ordered = sorted(set(values))
+    return ordered[:most], max(0, len(ordered) - most)
+
+
+def first_sources(names: Iterable[str], most: int) -> tuple[list[str], int]:
+    """Return the first ``most`` sources and how many are left out: those that all pools depend on first."""
+    ordered = sorted(set(names), key=lambda name: (name != "store", name.startswith(_OF_POOLS), name))
     return ordered[:most], max(0, len(ordered) - most)

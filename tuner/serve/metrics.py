@@ -83,7 +83,7 @@ def _put_observed(page: Page, snapshot: Snapshot) -> None:
     page.put("tuner_windows_buffered", snapshot.buffered)
     page.put("tuner_windows_dropped_total", snapshot.dropped_total)
     page.put("tuner_series_state", snapshot.series_state)
-    sources, more = labels.first(snapshot.sources_up, labels.MAX_SOURCES)
+    sources, more = labels.first_sources(snapshot.sources_up, labels.MAX_SOURCES)
     page.leave_out("source", more)
     for source in sources:
         page.put("tuner_source_up", snapshot.sources_up[source], source)
