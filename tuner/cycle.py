@@ -63,18 +63,20 @@ class State:
     default: PoolSettings = field(default_factory=PoolSettings)
     """For pools that have no settings of their own."""
     active: Mapping[str, Schedule] = field(default_factory=dict)
-    """Pool -> schedule that runs, or was proposed last: another one must beat it by the dead band. Outvotes
-    ``options.active`` of the settings."""
+    """Pool -> schedule that engines run. Outvotes ``options.active`` of the settings."""
+    proposed: Mapping[str, Schedule] = field(default_factory=dict)
+    """Pool -> schedule that was proposed last, whether or not an engine runs it. Another one must beat it, or
+    else the active one, by the dead band. Outvotes ``options.proposed`` of the settings."""
     stale_after: float = STALE_SECONDS
     """Seconds without a good window after which a pool's evidence is called stale."""
 
     def settings_of(self, pool: str) -> PoolSettings:
-        """Return the settings of a pool, with the schedule that is active there."""
+        """Return the settings of a pool, with the schedules that are active and proposed there."""
         settings = self.pools.get(pool, self.default)
-        active = self.active.get(pool)
-        if active is None:
-            return settings
-        return replace(settings, options=replace(settings.options, active=active))
+        options = settings.options
+        active = self.active.get(pool, options.active)
+        proposed = self.proposed.get(pool, options.proposed)
+        return replace(settings, options=replace(options, active=active, proposed=proposed))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

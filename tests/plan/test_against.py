@@ -77,3 +77,44 @@ def test_without_an_active_schedule_nothing_is_compared() -> None:
     """No finding speaks of a schedule that nobody gave."""
     planned = plan(table_of(FALLING), PlanOptions(max_batch=64))
     assert not [finding for finding in planned.findings if finding.code.startswith("active_")]
+
+
+def test_a_mere_proposal_is_not_called_active() -> None:
+    """Nobody runs it: its finding has words and a code of its own, and nothing is said of an active table."""
+    standing = Schedule.from_ranges([[1, 64, 2]])
+    planned = plan(table_of(FALLING), PlanOptions(proposed=standing, max_batch=64))
+    (found,) = [one for one in planned.findings if one.code.startswith(("active_", "proposal_"))]
+    assert found.code == "proposal_outdone"
+    assert "active" not in found.message
+    assert found.message.startswith("against the proposal that stands: batch 1 ")
+
+
+def test_what_runs_and_what_was_proposed_are_compared_apart() -> None:
+    """A proposal within the dead band stays; against what runs it is told what it would gain."""
+    standing = Schedule.from_ranges([[1, 3, 3], [4, 15, 2], [16, 40, 2], [41, 64, 0]])
+    running = Schedule.from_ranges([[1, 64, 2]])
+    options = PlanOptions(active=running, proposed=standing, max_batch=64, dead_band=0.05)
+    planned = plan(table_of(FALLING), options)
+    assert isinstance(planned.schedule, Schedule)
+    assert planned.schedule.draft_len_at(16) == 2
+    told = {one.code: one for one in planned.findings if one.code.startswith(("active_", "proposal_"))}
+    assert set(told) == {"active_replaced", "proposal_kept"}
+    assert [(c["batch"], c["to"]) for c in told["active_replaced"].evidence["changes"]] == [(1, 3), (64, 0)]
+    assert [(c["batch"], c["to"]) for c in told["proposal_kept"].evidence["changes"]] == [(16, 1)]
+    assert "the proposal that stands stays" in told["proposal_kept"].message
+
+
+def test_a_proposal_that_engines_run_is_the_active_schedule() -> None:
+    """Once it runs it is spoken of as what runs, once."""
+    table = Schedule.from_ranges([[1, 64, 2]])
+    planned = plan(table_of(FALLING), PlanOptions(active=table, proposed=table, max_batch=64))
+    codes = [one.code for one in planned.findings if one.code.startswith(("active_", "proposal_"))]
+    assert codes == ["active_replaced"]
+
+
+def test_a_table_that_is_held_reaches_as_far_as_the_measurements() -> None:
+    """Where the largest batch is not given, a held table that ends early reaches what was measured."""
+    short = Schedule.from_ranges([[1, 3, 3], [4, 15, 2], [16, 40, 1], [41, 50, 0]])
+    planned = plan(table_of(FALLING), PlanOptions(proposed=short))
+    assert isinstance(planned.schedule, Schedule)
+    assert planned.schedule.max_batch == 64

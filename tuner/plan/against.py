@@ -1,4 +1,4 @@
-"""What a new table changes against the one that runs now, and what that is worth."""
+"""What a new table changes against the one that runs or was proposed last, and what that is worth."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tuner.plan.words import percent
 
 if TYPE_CHECKING:
     from tuner.fleet import Schedule
+    from tuner.plan.goodput import Ints
     from tuner.plan.options import PlanOptions
     from tuner.plan.proposal import Proposal
 
@@ -22,33 +23,51 @@ SHOWN = 6
 """Changes that the message names; the evidence holds them all."""
 
 
-def against_active(proposal: Proposal, active: Schedule, options: PlanOptions) -> Finding:
-    """Return the finding that compares the table wanted with the active one, batch size by batch size.
+def against(proposal: Proposal, options: PlanOptions) -> tuple[Finding, ...]:
+    """Return what the plan changes against what engines run, and against the proposal that stands.
 
-    Where the active draft length has no evidence, the change has no known gain and the mean leaves that
-    batch size out.
+    The two are told apart: what was only proposed has cost or gained nobody anything.
+    """
+    active, proposed = options.active, options.proposed
+    found = []
+    if active is not None:
+        found.append(_compared(proposal, active, options, runs=True))
+    if proposed is not None and proposed != active:
+        found.append(_compared(proposal, proposed, options, runs=False))
+    return tuple(found)
+
+
+def _compared(proposal: Proposal, old: Schedule, options: PlanOptions, *, runs: bool) -> Finding:
+    """Return the finding that compares the table chosen with an old one, batch size by batch size.
+
+    Where the old one was held, with the table that was wanted in its place. Where its draft length has no
+    evidence, the change has no known gain and the mean leaves that batch size out.
     """
     table = proposal.table
-    wanted = proposal.choice if proposal.wanted is None else proposal.wanted
+    name = "the active schedule" if runs else "the proposal that stands"
+    held = proposal.held == old
+    wanted = proposal.wanted if held and proposal.wanted is not None else proposal.choice
     decided = np.flatnonzero(wanted != UNDECIDED)
     shown = [row for row in decided.tolist() if row in (table.explained or decided)]
-    changes = [change for row in shown if (change := _change(proposal, active, row, int(wanted[row])))]
-    mean = _mean_gain(proposal, active, options)
-    evidence = {"changes": changes, "mean_gain": mean, "held": proposal.held}
+    changes = [each for row in shown if (each := _change(proposal, old, row, int(wanted[row])))]
+    mean = _mean_gain(proposal, old, wanted, options)
+    evidence = {"changes": changes, "mean_gain": mean, "held": held}
     if not changes:
-        message = "the active schedule is what these measurements choose: nothing would change"
-        return Finding("active_kept", "info", message, table.subject, evidence)
+        message = f"{name} is what these measurements choose: nothing would change"
+        return Finding("active_kept" if runs else "proposal_kept", "info", message, table.subject, evidence)
     named = "; ".join(_told(change) for change in changes[:SHOWN])
     more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     average = "" if mean is None else f"; on average over the batch sizes {_gain(mean)}"
-    if proposal.held:
+    if held:
         message = (
-            f"the active schedule stays: no change gains {percent(options.dead_band)} beyond doubt. "
+            f"{name} stays: no change gains {percent(options.dead_band)} beyond doubt. "
             f"Without it: {named}{more}{average}"
         )
-        return Finding("active_kept", "info", message, table.subject, evidence)
-    message = f"against the active schedule: {named}{more}{average}"
-    return Finding("active_replaced", "info", message, table.subject, evidence)
+        return Finding("active_kept" if runs else "proposal_kept", "info", message, table.subject, evidence)
+    message = f"against {name}: {named}{more}{average}"
+    return Finding(
+        "active_replaced" if runs else "proposal_outdone", "info", message, table.subject, evidence
+    )
 
 
 def _change(proposal: Proposal, active: Schedule, row: int, column: int) -> dict[str, Any] | None:
@@ -69,10 +88,9 @@ def _change(proposal: Proposal, active: Schedule, row: int, column: int) -> dict
     return {**change, "gain": math.expm1(gain), **ends}
 
 
-def _mean_gain(proposal: Proposal, active: Schedule, options: PlanOptions) -> float | None:
+def _mean_gain(proposal: Proposal, active: Schedule, wanted: Ints, options: PlanOptions) -> float | None:
     """Return the gain over all decided batch sizes, by time for the same tokens; none if one is unknown."""
     table = proposal.table
-    wanted = proposal.choice if proposal.wanted is None else proposal.wanted
     decided = np.flatnonzero(proposal.choice != UNDECIDED)
     lens = [active.draft_len_at(min(batch, active.max_batch)) for batch in table.batches[decided].tolist()]
     columns = np.minimum(np.searchsorted(table.draft_lens, lens), table.draft_lens.size - 1)

@@ -49,10 +49,12 @@ class PlanOptions:
     """Evidence, as odds, that it takes to let the draft length rise with the batch size. On dense models
     it cannot; 20:1 is a difference of 2.4 sd in one cell, or of 1.7 sd in two."""
     dead_band: float = 0.01
-    """A new schedule must beat the active one somewhere by this ratio: below, a change costs more than
-    it brings."""
+    """A new schedule must beat the proposal that stands, else the active one, somewhere by this ratio:
+    below, a change costs more than it brings."""
     active: Schedule | None = None
-    """The schedule that runs now."""
+    """The schedule that engines run now; ``None`` where that is not known."""
+    proposed: Schedule | None = None
+    """The schedule that was proposed last, whether or not an engine runs it."""
     objective: Objective = "throughput"
     """How batch sizes are averaged where one draft length serves them all: ``throughput`` by engine time,
     ``latency`` by the time of the requests in it. At one batch size both agree."""

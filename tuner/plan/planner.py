@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner.fleet import Finding, NotEnoughData, Schedule
-from tuner.plan.against import against_active
+from tuner.plan.against import against
 from tuner.plan.expand import expand, extend
 from tuner.plan.explain import Explanation, explain
 from tuner.plan.optimise import UNDECIDED
@@ -66,10 +66,10 @@ def plan(table: GoodputTable, options: PlanOptions | None = None) -> Plan:
         reason = "none of the allowed draft lengths was measured"
         return _refuse(proposal, NotEnoughData(reason, have=0, need=1))
     schedule, edges = expand(proposal, options)
-    if options.active is not None:
-        edges = (against_active(proposal, options.active, options), *edges)
-    if proposal.held and options.active is not None:
-        schedule = extend(options.active, options.max_batch or options.active.max_batch)
+    edges = (*against(proposal, options), *edges)
+    if proposal.held is not None:
+        last = max(proposal.held.max_batch, int(table.batches[-1]))
+        schedule = extend(proposal.held, options.max_batch or last)
     return Plan(schedule, proposal, (*table.findings, *proposal.findings, *edges))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tuner.plan.optimise import UNDECIDED, best_columns
 
 if TYPE_CHECKING:
-    from tuner.fleet import Finding
+    from tuner.fleet import Finding, Schedule
     from tuner.plan.goodput import Bools, GoodputTable, Ints
 
 
@@ -36,10 +36,10 @@ class Proposal:
     """``(nb, nk)``: cells that count as good as the best eligible one."""
     unproven: Bools
     """``(nb,)``: speculation was not shown to beat none."""
-    held: bool = False
-    """The active schedule stays as it is."""
+    held: Schedule | None = None
+    """The proposal that stands, or the active schedule, where it stays as it is."""
     wanted: Ints | None = None
-    """``(nb,)`` columns that would have been chosen where the active schedule was held."""
+    """``(nb,)`` columns that would have been chosen where a schedule was held."""
     notes: tuple[Note, ...] = ()
     findings: tuple[Finding, ...] = ()
 

@@ -16,6 +16,7 @@ from tuner.plan.refine import not_paying
 from tuner.plan.words import percent
 
 if TYPE_CHECKING:
+    from tuner.fleet import Schedule
     from tuner.plan.goodput import Bools, Floats, GoodputTable, Ints
     from tuner.plan.options import PlanOptions
     from tuner.plan.proposal import Proposal
@@ -177,34 +178,47 @@ def _absorption_cost(proposal: Proposal, losing: Bools, rows: Ints, column: int)
 
 
 def dead_band(proposal: Proposal, options: PlanOptions) -> Proposal:
-    """Keep the active schedule unless the new one beats it somewhere by ``dead_band``.
+    """Keep the proposal that stands, else the active schedule, unless the new one beats it by ``dead_band``.
 
-    A longer draft than the fallback must also be credibly better there; a retreat need not be. Where the
-    active draft length is not eligible or not known, there is nothing to hold on to.
+    At one batch size at least. A longer draft than the fallback must also be credibly better there; a
+    retreat need not be. Where a draft length of the old table is not eligible or not known, there is nothing
+    to hold on to.
     """
-    if options.active is None:
-        return proposal
-    table, active = proposal.table, options.active
+    old = {"the proposal that stands": options.proposed, "the active schedule": options.active}
+    for name, schedule in old.items():
+        if schedule is None:
+            continue
+        columns = _within_band(proposal, schedule, options)
+        if columns is not None:
+            return _hold(proposal, schedule, columns, name, options)
+    return proposal
+
+
+def _within_band(proposal: Proposal, old: Schedule, options: PlanOptions) -> Ints | None:
+    """Return the columns of an old schedule at the decided rows, where none of them is beaten."""
+    table = proposal.table
     decided = np.flatnonzero(proposal.choice != UNDECIDED)
-    lens = [active.draft_len_at(min(batch, active.max_batch)) for batch in table.batches[decided].tolist()]
+    lens = [old.draft_len_at(min(batch, old.max_batch)) for batch in table.batches[decided].tolist()]
     column = np.searchsorted(table.draft_lens, lens)
     known = np.isin(lens, table.draft_lens)
     if not decided.size or not known.all() or not proposal.eligible[decided, column].all():
-        return proposal
+        return None
     new = proposal.choice[decided]
     gain = table.log_mean[decided, new] - table.log_mean[decided, column]
-    everywhere = np.zeros_like(proposal.choice)
-    old = everywhere.copy()
-    old[decided], everywhere[decided] = column, new
-    reach = NormalDist().inv_cdf(options.credibility) * table.difference_sd(everywhere, old)[decided]
+    firsts, seconds = np.zeros_like(proposal.choice), np.zeros_like(proposal.choice)
+    firsts[decided], seconds[decided] = new, column
+    reach = NormalDist().inv_cdf(options.credibility) * table.difference_sd(firsts, seconds)[decided]
     retreat = new == np.argmax(proposal.eligible[decided], axis=1)
     better = (gain >= math.log1p(options.dead_band)) & (retreat | (gain >= reach))
-    if better.any():
-        return proposal
+    return None if better.any() else column
+
+
+def _hold(proposal: Proposal, old: Schedule, column: Ints, name: str, options: PlanOptions) -> Proposal:
+    """Return the proposal with an old schedule in place of the new one."""
+    decided = np.flatnonzero(proposal.choice != UNDECIDED)
     choice = proposal.choice.copy()
     choice[decided] = column
-    text = f"no batch size gains {percent(options.dead_band)} over the active schedule, so it stays"
+    text = f"no batch size gains {percent(options.dead_band)} over {name}, so it stays"
     held = proposal.chosen(choice, "dead_band", text) if (choice != proposal.choice).any() else proposal
-    return replace(
-        held.noted("dead_band", decided[choice[decided] == new], text), held=True, wanted=proposal.choice
-    )
+    alike = decided[choice[decided] == proposal.choice[decided]]
+    return replace(held.noted("dead_band", alike, text), held=old, wanted=proposal.choice)
