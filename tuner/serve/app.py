@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from tuner._exceptions import TunerError
 from tuner.serve.api import NotFoundError
+from tuner.serve.bounds import Bounded
 from tuner.serve.exposition import Exposition
 from tuner.serve.gate import HEADERS, Gate, Guarded, error_response
 from tuner.serve.openapi import API, DOCUMENT_PATH, ENDPOINTS, openapi_document
@@ -85,6 +86,7 @@ def build_app(
     app.add_middleware(Guarded, gate=gate, routes=lambda: routes)
     app.state.gate = gate
     app.router.redirect_slashes = False
+    app.add_middleware(Bounded)
     return app
 
 

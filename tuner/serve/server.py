@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tuner.serve.gate import Gate
     from tuner.serve.webconfig import WebConfig
 
-MAX_CONNECTIONS: Final = 512
-"""Connections at once; further requests are answered 503. Each idle one costs 8 KB."""
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the usual scrape intervals, so that a scraper keeps its connection."""
 START_SECONDS: Final = 10.0
@@ -146,7 +144,6 @@ class WebServer:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=MAX_CONNECTIONS,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 ssl_context_factory=(
