@@ -83,6 +83,17 @@ def test_of_windows_that_overlap_one_is_given() -> None:
     ]
 
 
+def test_sums_of_kinds_that_took_turns_are_all_given() -> None:
+    """Two draft lengths in turn: their sums over a minute overlap in time and hold different drafts."""
+    windows = [good("e", i) for i in range(2)]
+    other = frozenset({2}) if windows[0].draft_lens != frozenset({2}) else frozenset({4})
+    length = float(next(iter(other)))
+    counts = replace(windows[1].counts, draft_tokens=length * (windows[1].counts.request_steps or 0.0))
+    first = replace(windows[0], end=windows[0].start + 2 * SECONDS)
+    second = replace(windows[1], end=windows[1].start + 2 * SECONDS, draft_lens=other, counts=counts)
+    assert len(_recall([first, second]).windows("p", LATER)) == 2
+
+
 @given(
     st.lists(
         st.tuples(

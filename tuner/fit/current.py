@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,15 +27,14 @@ class Current:
 
     windows: list[Window]
     fingerprint: Fingerprint
-    restarts: Mapping[str, int] = field(default_factory=dict)
-    """Engine -> restarts before which its windows are left out."""
+    since: Mapping[str, float] = field(default_factory=dict)
+    """Engine -> unix seconds before which its windows are left out."""
     findings: tuple[Finding, ...] = ()
 
     def holds(self, window: Window) -> bool:
         """Tell whether a window, of a route for instance, is of the same set-up."""
-        return (
-            window.fingerprint == self.fingerprint
-            and self.restarts.get(window.engine, window.restarts) == window.restarts
+        return window.fingerprint == self.fingerprint and window.start >= self.since.get(
+            window.engine, -math.inf
         )
 
 
@@ -103,11 +103,7 @@ def _since_shift(
 ) -> Current:
     """Leave out what engines showed before a restart from which they came back as others."""
     shifts = shifts_at_restarts(windows)
-    shifted = {shift.engine for shift in shifts}
-    last: dict[str, int] = {}
-    for window in windows:
-        if window.engine in shifted:
-            last[window.engine] = max(window.restarts, last.get(window.engine, 0))
+    since = {shift.engine: shift.at for shift in shifts}
     findings = tuple(
         Finding(
             code="config_maybe_changed",
@@ -120,5 +116,5 @@ def _since_shift(
         )
         for shift in shifts
     )
-    kept = [w for w in windows if last.get(w.engine, w.restarts) == w.restarts] if last else windows
-    return Current(kept, fingerprint, last, (*noticed, *findings))
+    kept = [w for w in windows if w.start >= since.get(w.engine, -math.inf)] if since else windows
+    return Current(kept, fingerprint, since, (*noticed, *findings))

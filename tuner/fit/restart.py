@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tuner.fleet import WindowState
@@ -53,7 +54,10 @@ class Shift:
 
 
 def shifts_at_restarts(windows: Sequence[Window]) -> list[Shift]:
-    """Return the shifts at the last restart of each engine, the largest of each quantity.
+    """Return the shifts at the last restart of each engine that brought any, the largest of each quantity.
+
+    A restart without a shift does not undo an earlier one: what was left out there stays out. The number of
+    restarts is only compared for being another one: it begins anew with each observer.
 
     Args:
         windows: of one pool and fingerprint, in any order and state.
@@ -63,21 +67,36 @@ def shifts_at_restarts(windows: Sequence[Window]) -> list[Shift]:
         by_engine.setdefault(window.engine, []).append(window)
     out: list[Shift] = []
     for engine, own in sorted(by_engine.items()):
-        ordered = sorted(own, key=lambda window: window.start)
-        last = ordered[-1].restarts
-        if not last:
-            continue
-        after = [w for w in ordered if w.restarts == last and w.state is WindowState.GOOD][:NEAR_WINDOWS]
-        before = [w for w in ordered if w.restarts == last - 1 and w.state is WindowState.GOOD]
-        came_back = min(w.start for w in ordered if w.restarts == last)
-        after = [w for w in after if w.end <= came_back + NEAR_SECONDS]
-        before = [w for w in before[-NEAR_WINDOWS:] if w.start >= came_back - NEAR_SECONDS]
-        if before and after:
-            out += _shifts(engine, before, after)
+        lives = _lives(own)
+        for before, after in reversed(list(pairwise(lives))):
+            found = _between(engine, before, after)
+            if found:
+                out += found
+                break
     return out
 
 
-def _shifts(engine: str, before: Sequence[Window], after: Sequence[Window]) -> list[Shift]:
+def _lives(windows: Sequence[Window]) -> list[list[Window]]:
+    """Return the windows of one engine by life: from one restart to the next, in order of time."""
+    lives: list[list[Window]] = []
+    for window in sorted(windows, key=lambda each: each.start):
+        if not lives or lives[-1][-1].restarts != window.restarts:
+            lives.append([])
+        lives[-1].append(window)
+    return lives
+
+
+def _between(engine: str, before: Sequence[Window], after: Sequence[Window]) -> list[Shift]:
+    """Compare the end of one life with the beginning of the next."""
+    came_back = after[0].start
+    old = [w for w in before if w.state is WindowState.GOOD][-NEAR_WINDOWS:]
+    new = [w for w in after if w.state is WindowState.GOOD][:NEAR_WINDOWS]
+    old = [w for w in old if w.start >= came_back - NEAR_SECONDS]
+    new = [w for w in new if w.end <= came_back + NEAR_SECONDS]
+    return _shifts(engine, came_back, old, new) if old and new else []
+
+
+def _shifts(engine: str, came_back: float, before: Sequence[Window], after: Sequence[Window]) -> list[Shift]:
     """Compare like cells; of several that shifted, the clearest stands for its quantity."""
     found: dict[str, tuple[float, Shift]] = {}
     for k, batch in _cells(after):
@@ -86,7 +105,7 @@ def _shifts(engine: str, before: Sequence[Window], after: Sequence[Window]) -> l
             values = [_logs(side, quantity) for side in sides]
             z, first, second = _contrast(*values)
             if z >= MIN_Z and abs(second - first) >= MIN_SHIFT and z > found.get(quantity, (0.0,))[0]:
-                shift = Shift(engine, after[0].start, quantity, math.exp(first), math.exp(second))
+                shift = Shift(engine, came_back, quantity, math.exp(first), math.exp(second))
                 found[quantity] = (z, shift)
     return [shift for _, shift in found.values()]
 

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner.fleet import Window
+from tuner.fleet import SHORT_DRAFT_TOKENS, Window, WindowState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,8 +146,9 @@ class Stream:
     def windows(self, now: float, budget: int) -> list[Window]:
         """Return windows that ended by ``now``, within a budget, each with what it stands for as its weight.
 
-        In order of engine and time. Of windows that overlap, as a sum over a minute and the windows that went
-        into it would, the one that began first is given, the longest of these.
+        In order of engine and time. Of windows of one kind that overlap, as a sum over a minute and the
+        windows that went into it would, the one that began first is given, the longest of these. Sums of
+        different kinds overlap where the kinds took turns, and none of them is in another.
         """
         ceilings = self._within(budget)
         chosen: list[Window] = []
@@ -158,9 +159,11 @@ class Stream:
                 chosen += _given(block, weight)
         chosen.sort(key=lambda window: (window.engine, window.start, -window.end))
         out: list[Window] = []
+        ends: dict[tuple[object, ...], float] = {}
         for window in chosen:
-            follows = not out or out[-1].engine != window.engine or window.start >= out[-1].end - SAME_SCRAPE
-            if follows and window.end <= now:
+            kind = _kind(window)
+            if window.start >= ends.get(kind, -math.inf) - SAME_SCRAPE and window.end <= now:
+                ends[kind] = window.end
                 out.append(window)
         return out
 
@@ -194,6 +197,16 @@ class Stream:
         if len(names) < len(self._blocks):
             self._blocks = {name: block for name, block in self._blocks.items() if name in names}
             self.size = sum(len(block.windows) for block in self._blocks.values())
+
+
+def _kind(window: Window) -> tuple[object, ...]:
+    """Return what windows share that may be summed into one: whose they are, and what ran."""
+    whose = window.engine, window.state, window.restarts
+    mean = window.draft_len
+    if window.state is not WindowState.GOOD or mean is None or not math.isfinite(mean):
+        return whose
+    pure = abs(mean - round(mean)) <= SHORT_DRAFT_TOKENS and len(window.draft_lens or ()) <= 1
+    return *whose, window.draft_lens, round(mean) if pure else None
 
 
 def _given(block: Block, weight: float) -> tuple[Window, ...]:
