@@ -42,7 +42,9 @@ _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _LISTEN = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})")
 _SIZE = re.compile(r"([0-9]{1,12})(KiB|MiB)?", re.ASCII)
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20}
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"})
+_SECRET_HEADER = re.compile(r"auth|token|key|secret|passw|cookie|credential|session", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"\s*(?:(?:bearer|basic|digest|token|negotiate)\s+\S|eyJ[\w-]+\.)", re.IGNORECASE)
+"""Credentials of RFC 9110, 11.4, and web tokens (RFC 7519), under whatever name they are sent."""
 _SECRET_QUERY = re.compile(r"pass|secret|token|key", re.IGNORECASE)
 _LARGEST_PORT = 65_535
 
@@ -187,6 +189,10 @@ def _store_url(url: str) -> str:
         raise InputError("holds a password: put it in a file and name that by store.password_file")
     if parts.scheme in {"postgresql", "postgres"}:
         raise InputError("names no driver: write postgresql+psycopg:// in place of postgresql://")
+    if parts.scheme == "sqlite" and (parts.query or parts.path in {"/:memory:", "/file::memory:"}):
+        raise InputError(
+            "is no plain file, so that nothing in it lasts: write sqlite:////absolute/path.db, no options"
+        )
     if parts.scheme == "sqlite" and url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         return url
     if parts.scheme == "postgresql+psycopg" and parts.hostname:
@@ -218,9 +224,10 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(
                 "has a header that HTTP does not allow: use letters, digits and dashes in its name"
             )
-        if name.lower() in _SECRET_HEADERS:
+        if _SECRET_HEADER.search(name) or _SECRET_VALUE.match(value):
             raise ValueError(
-                f"sets {name}, a secret: put the token in a file and name it by bearer_token_file"
+                f"sets {name}, a secret: put a token in a file and name it by bearer_token_file, a "
+                "password by password_file"
             )
     return headers
 
