@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.daemon.processes import PATIENCE, Daemon, Fleet, python, write_config
+from tuner.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +117,26 @@ def test_status_of_nobody_is_2(url: str) -> None:
     assert "check that tuner run is up, and --url" in str(result.exception)
 
 
+def test_a_page_that_is_not_there_names_the_setting(fleet: str, tmp_path: Path) -> None:
+    """The bare address of a simulated fleet is no engine: 404 sends nobody to a log."""
+    config = write_config(tmp_path, fleet)
+    way = f"http_sd: '{fleet}/targets/fixed', identity: [pod]"
+    config.write_text(config.read_text().replace(way, f"static: ['{fleet}']"))
+    shown = _invoke("doctor", "--config.file", str(config)).output
+    assert "answers HTTP 404: is that the right address? see engines.metrics_path" in shown
+    assert "see there" not in shown
+
+
+@pytest.mark.parametrize("verb", ["run", "once", "doctor"])
+def test_settings_that_are_not_named_are_asked_for(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the option and where the help is, and exit code 2."""
+    with pytest.raises(SystemExit) as left:
+        main([verb])
+    said = capsys.readouterr()
+    assert (left.value.code, said.out) == (2, "")
+    assert said.err == f"error: tuner {verb}: Missing option '--config.file'. See tuner {verb} --help\n"
+
+
 class _Stranger(BaseHTTPRequestHandler):
     """Answers every path with 200, as an engine in development mode or something else altogether."""
 
@@ -176,8 +198,11 @@ def test_doctor_names_every_fault_with_a_remedy(tmp_path: Path, stranger: str) -
     assert all(check["remedy"] for check in faults.values())
     (finding,) = document["findings"]
     assert (finding["code"], finding["severity"]) == ("engine_admin_open", "critical")
-    shown = _invoke("doctor", "--config.file", str(config))
-    assert "6 faults" in shown.output or "7 faults" in shown.output
+    shown = _invoke("doctor", "--config.file", str(config)).output.splitlines()
+    assert shown[-1] in {"6 faults", "7 faults"}
+    assert len(shown) == len(set(shown)) == len(document["checks"]) + 1
+    assert all(re.match(r"(ok|warning|fault) +\w.*: ", line) for line in shown[:-1])
+    assert not re.search(r"\b1 \w+s\b|\?\.|see there", "\n".join(shown))
 
 
 def _faulty(stranger: str) -> str:

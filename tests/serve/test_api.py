@@ -268,3 +268,16 @@ def test_the_status_names_the_worst_findings(served: Served) -> None:
     assert len(told) == 20
     assert told[0]["code"] == "worst"
     assert told[1]["subjects"] == [{"pool": "a"}, {"pool": "b"}]
+
+
+def test_the_root_of_the_api_says_where_it_is_described(served: Served) -> None:
+    """Who begins there finds the document; a path that is not there names it too."""
+    client = served()
+    root = client.get("/api/v1").json()
+    check(root, "Index")
+    assert client.get(root["openapi"]).status_code == 200
+    assert set(root["paths"]) <= set(client.get(root["openapi"]).json()["paths"])
+    for path in ("/api/v1/", "/api/v1/nothing", "/api"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert "/api/v1/openapi.json" in answer.text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.output import print_json, print_line, print_table
+from tuner.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from tuner.daemon.doctor import Report
@@ -22,7 +22,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, no_args_is_help=True)
+@click.command(epilog=EXAMPLES)
 @click.option(
     "--config.file", "config_file", type=click.Path(path_type=Path), required=True, help="Settings, YAML."
 )
@@ -65,9 +65,9 @@ def _document(report: Report) -> dict[str, Any]:
 
 
 def _print(report: Report) -> None:
-    """Print a table, then what is wrong with what to do."""
-    print_table(["checked", "verdict"], [[c.subject, c.verdict] for c in report.checks])
+    """Print a line for each check, with what is wrong and what to do."""
+    width = max((len(check.verdict) for check in report.checks), default=0)
     for check in report.checks:
         remedy = f": {check.remedy}" if check.remedy else ""
-        print_line(f"{check.verdict}: {check.subject}: {check.said}{remedy}", indent="")
+        print_line(f"{check.verdict:<{width}}  {check.subject}: {check.said}{remedy}", indent="")
     click.echo(f"{report.faults} fault{'s' if report.faults != 1 else ''}")

@@ -30,7 +30,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, no_args_is_help=True)
+@click.command(epilog=EXAMPLES)
 @click.option(
     "--config.file", "config_file", type=click.Path(path_type=Path), required=True, help="Settings, YAML."
 )

@@ -21,7 +21,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, no_args_is_help=True)
+@click.command(epilog=EXAMPLES)
 @CONFIG_FILE
 @click.option(
     "--web.listen-address",

@@ -12,6 +12,7 @@ from tuner.engines import get_engine
 from tuner.fleet import Finding
 from tuner.observe.outcomes import SourceError
 from tuner.observe.readback import Readback, read_back
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +64,9 @@ class Report:
         """Note what came of one check; what was said may hold its remedy after the last colon."""
         if not remedy and verdict != "ok":
             said, _, remedy = said.rpartition(": ")
-        self.checks.append(Check(subject, verdict, said or remedy, remedy if said else ""))
+        check = Check(subject, verdict, said or remedy, remedy if said else "")
+        if check not in self.checks:
+            self.checks.append(check)
 
 
 def examine(config: Config, parts: RealParts, client: httpx2.Client, now: Callable[[], float]) -> Report:
@@ -85,7 +88,7 @@ def examine(config: Config, parts: RealParts, client: httpx2.Client, now: Callab
         if isinstance(said, SourceError):
             report.add(f"metrics server {name}", "fault", said.reason, "check its address, access and state")
         else:
-            report.add(f"metrics server {name}", "ok", f"answers, {len(said)} targets")
+            report.add(f"metrics server {name}", "ok", f"answers, {counted(len(said), 'target')}")
     for pool in config.pools:
         _pool(config, pool, parts, report, client, now)
     for address in config.alerting.alertmanagers:
@@ -147,7 +150,7 @@ def _pool(
         report.add(f"discovery of {pool.name}", verdict, finding.message)
     if not found.targets:
         return
-    report.add(f"discovery of {pool.name}", "ok", f"{len(found.targets)} engines")
+    report.add(f"discovery of {pool.name}", "ok", counted(len(found.targets), "engine"))
     way = pool.engines.prometheus
     if way is None or way.read == "direct" or way.fallback:
         _engines(config, pool, engine.vocabulary, parts, found.targets, report)
@@ -173,7 +176,10 @@ def _engines(
     good = {a.target.engine: a.scrape.result for a in answers if not isinstance(a.scrape.result, InputError)}
     if down:
         report.add(
-            subject, "fault", f"{len(down)} of {len(targets)} cannot be read: {_some(down)}", "see there"
+            subject,
+            "fault",
+            f"{len(down)} of {len(targets)} cannot be read: {_some(down)}",
+            "check that they run, and their addresses",
         )
     missing: dict[str, list[str]] = {}
     for name, scrape in good.items():
@@ -183,15 +189,19 @@ def _engines(
         report.add(
             subject,
             "fault" if counter in vocabulary.required else "warning",
-            f"{len(names)} do not tell {' or '.join(vocabulary.counters[counter].names)}: {_some(names)}",
+            f"{' or '.join(vocabulary.counters[counter].names)} is missing of "
+            f"{counted(len(names), 'engine')}: {_some(names)}",
             "check version and flags of the engine; some counters appear with the first request",
         )
     ranks = {name: n for name, scrape in good.items() if (n := _ranks(scrape, vocabulary)) > 1}
     if ranks:
-        said = f"{len(ranks)} run data parallel, {max(ranks.values())} ranks at most: {_some(ranks)}"
+        said = (
+            f"data parallel on {counted(len(ranks), 'engine')}, {max(ranks.values())} ranks at most: "
+            f"{_some(ranks)}"
+        )
         report.add(subject, "warning", said, "choose one draft length: engines drop a table then")
     if good and not missing:
-        report.add(subject, "ok", f"{len(good)} of {len(targets)} tell all that is needed")
+        report.add(subject, "ok", f"all that is needed is told by {len(good)} of {len(targets)}")
 
 
 def _missing(scrape: Scrape, vocabulary: Vocabulary) -> list[str]:
@@ -220,18 +230,32 @@ def _admin(
     told = [got for got in said.values() if isinstance(got, Readback)]
     if failed:
         report.add(
-            subject, "fault", f"{len(failed)} of {len(said)} do not tell: {_some(failed)}", "see there"
+            subject,
+            "fault",
+            f"no schedule is told by {len(failed)} of {len(said)}: {_some(failed)}",
+            "check admin.url_template, the plugin and the token, or leave admin out",
         )
     without = sum(got.schedule is None for got in told)
     refusing = [got for got in told if not got.supported]
     if without:
-        report.add(subject, "warning", f"{without} run without a schedule", "start them with a table")
+        report.add(
+            subject, "warning", f"no schedule runs on {counted(without, 'engine')}", "start them with a table"
+        )
     if refusing:
         why = ", ".join(refusing[0].reasons) or "no reason given"
-        report.add(subject, "warning", f"{len(refusing)} take no push: {why}", "see docs/engines.md")
+        report.add(
+            subject,
+            "warning",
+            f"no push is taken by {counted(len(refusing), 'engine')}: {why}",
+            "see docs/engines.md",
+        )
     if told and not failed and not without and not refusing:
         versions = sorted({got.plugin_version or "unknown" for got in told})
-        report.add(subject, "ok", f"{len(told)} tell their schedule, plugin {', '.join(versions)}")
+        report.add(
+            subject,
+            "ok",
+            f"the schedule is told by {counted(len(told), 'engine')}, plugin {', '.join(versions)}",
+        )
     _probe(pool, client, targets[:PROBED], report)
 
 
@@ -246,9 +270,9 @@ def _probe(pool: Pool, client: httpx2.Client, targets: Iterable[Target], report:
         and not said.plugin_version
     ]
     if open_:
-        report.findings.append(_admin_open(pool.name, open_, "answer in development mode", "critical"))
+        report.findings.append(_admin_open(pool.name, open_, "development mode answers", "critical"))
     if foreign:
-        report.findings.append(_admin_open(pool.name, foreign, "tell their schedule to strangers", "warning"))
+        report.findings.append(_admin_open(pool.name, foreign, "the schedule is told", "warning"))
     for finding in report.findings:
         if finding.subject.get("pool") == pool.name:
             verdict: Verdict = "fault" if finding.severity == "critical" else "warning"
@@ -261,8 +285,8 @@ def _admin_open(
     return Finding(
         "engine_admin_open",
         severity if severity == "warning" else "critical",
-        f"{len(engines)} engines, {engines[0]} first, {what} without a key, so others may change them: "
-        "set a key, unset VLLM_SERVER_DEV_MODE, or keep the port from other hosts",
+        f"{counted(len(engines), 'engine')}, {engines[0]} first: {what} without a key, so others may "
+        "change them: set a key, unset VLLM_SERVER_DEV_MODE, or keep the port from other hosts",
         {"pool": pool},
         {"engines": engines[:NAMED]},
     )

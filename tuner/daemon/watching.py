@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tuner._exceptions import InputError
 from tuner.daemon.gpus import Gpus
 from tuner.fleet import Finding
+from tuner.observe.wording import counted
 from tuner.serve.snapshot import TargetStatus
 
 if TYPE_CHECKING:
@@ -142,12 +143,15 @@ class Watched:
         down = [status for status in statuses if not status.up]
         if not down:
             return None
+        give = "gives" if len(statuses) == 1 else "give"
         named = "; ".join(f"{s.target.engine}: {s.error}" for s in down[:NAMED])
         more = f" and {len(down) - NAMED} more" if len(down) > NAMED else ""
+        stop = "" if f"{named}{more}".endswith("?") else "."
         return Finding(
             "engines_unreachable",
             "critical" if len(down) == len(statuses) else "warning",
-            f"{len(down)} of {len(statuses)} engines give no metrics that can be used: {named}{more}. "
+            f"{len(down)} of {counted(len(statuses), 'engine')} {give} no metrics that can be used: "
+            f"{named}{more}{stop} "
             "Check that they run, and the addresses that discovery gives.",
             {"pool": self.pool.name},
             {"down": len(down), "engines": len(statuses)},

@@ -16,6 +16,7 @@ CONTENT_TYPES = ("text/plain", "application/openmetrics-text", "text/html", "app
 """Taken to the parser, which names HTML and JSON for what they are; a missing one is taken too."""
 
 _OK = 200
+_MISSING = 404
 _REDIRECTS = range(300, 400)
 _UNAUTHORIZED = (401, 403)
 
@@ -86,6 +87,10 @@ def _judge_status(status: int) -> None:
     if status in _UNAUTHORIZED:
         raise ExpositionError(
             f"asks for credentials (HTTP {status}): let the tuner read metrics without", reason="http"
+        )
+    if status == _MISSING:
+        raise ExpositionError(
+            f"answers HTTP {status}: is that the right address? see engines.metrics_path", reason="http"
         )
     if status != _OK:
         raise ExpositionError(f"answers HTTP {status}: look into the log of the engine", reason="http")

@@ -42,6 +42,7 @@ QUEUE: Final = 32
 """Requests that wait for one of them; more are answered 503 at once."""
 MOST_RUNNING: Final = 8
 """Threads that may hang in a database that does not answer; what asks then is told so at once."""
+NOT_FOUND: Final = 404
 ANSWER_SECONDS: Final = 10.0
 """Time that the database gets; the default time-out of a scrape too."""
 
@@ -76,6 +77,7 @@ def build_app(
         Route("/-/ready", site.ready),
         Route("/-/reload", site.reload, methods=["POST"]),
         Route(DOCUMENT_PATH, site.document),
+        Route(API, site.index),
         *(Route(f"{API}{end.path}", site.endpoint(end)) for end in ENDPOINTS),
     ]
     gate = Gate(auth, token_file)
@@ -84,9 +86,9 @@ def build_app(
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.add_middleware(Guarded, gate=gate, routes=lambda: routes)
+    app.add_middleware(Bounded)
     app.state.gate = gate
     app.router.redirect_slashes = False
-    app.add_middleware(Bounded)
     return app
 
 
@@ -135,6 +137,10 @@ class _Site:
         except QueryError as error:
             return error_response(request.url.path, 422, str(error))
         return JSONResponse(openapi_document(self._view().version))
+
+    async def index(self, _request: Request) -> Response:
+        """Say where the API is described, to whoever looks at its root."""
+        return JSONResponse({"openapi": DOCUMENT_PATH, "paths": [f"{API}{end.path}" for end in ENDPOINTS]})
 
     async def reload(self, _request: Request) -> Response:
         """Read the settings again; the gate has seen the token."""
@@ -223,9 +229,10 @@ def _health(what: str, reasons: tuple[str, ...]) -> Response:
 def _refused(request: Request, error: Exception) -> Response:
     """Answer what no route takes."""
     assert isinstance(error, HTTPException)
-    return error_response(
-        request.url.path, error.status_code, error.detail.lower(), dict(error.headers or {}) or None
-    )
+    path, detail = request.url.path, error.detail.lower()
+    if error.status_code == NOT_FOUND and path.startswith("/api"):
+        detail = f"{detail}: {DOCUMENT_PATH} describes what there is"
+    return error_response(path, error.status_code, detail, dict(error.headers or {}) or None)
 
 
 def _failed(request: Request, _error: Exception) -> Response:

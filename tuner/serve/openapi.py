@@ -87,6 +87,7 @@ DOCUMENT_PATH: Final = f"{API}/openapi.json"
 def openapi_document(version: str) -> dict[str, Any]:
     """Return the document for a release."""
     paths: dict[str, Any] = {f"{API}{end.path}": {"get": _operation(end)} for end in ENDPOINTS}
+    paths[API] = {"get": _index()}
     paths[DOCUMENT_PATH] = {"get": _document()}
     paths["/metrics"] = {"get": _metrics()}
     paths["/-/healthy"] = {"get": _health("healthy", "Whether a restart would help")}
@@ -149,6 +150,18 @@ def _document() -> dict[str, Any]:
         "summary": "This document",
         "responses": {
             "200": {"description": "OpenAPI 3.1", "content": content},
+            "401": _error("As elsewhere"),
+        },
+    }
+
+
+def _index() -> dict[str, Any]:
+    content = {"application/json": {"schema": ref("Index")}}
+    return {
+        "operationId": "Index",
+        "summary": "Where the API is described",
+        "responses": {
+            "200": {"description": "Paths", "content": content},
             "401": _error("As elsewhere"),
         },
     }

@@ -168,6 +168,7 @@ DECIDED: Final[dict[str, Schema]] = {
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Error": record({"error": TEXT}),
+    "Index": record({"openapi": TEXT, "paths": listed(TEXT)}),
     "Acceptance": ACCEPTANCE,
     "Crossover": CROSSOVER,
     "Finding": FINDING,
