@@ -97,6 +97,22 @@ def test_the_newest_windows_come_oldest_first(store: Store) -> None:
     assert store.recent_windows("nobody", T0, 100) == []
 
 
+def test_who_begins_to_remember_sees_all_of_the_span(store: Store) -> None:
+    """Of six hours too large for the limit each stretch is there, the newest most densely, none twice."""
+    windows = series(1440)
+    store.add_windows(windows, fence=0)
+    now = windows[-1].end
+    newest = store.recent_windows("chat", 0.0, 100)
+    seen = store.spread_windows("chat", now - 6 * 3600.0, now, 100)
+    assert now - newest[0].start < 1600.0
+    assert now - seen[0].start > 4 * 3600.0
+    starts = [w.start for w in seen]
+    assert starts == sorted(set(starts))
+    assert 100 < len(seen) <= 50 * 14
+    everything = store.spread_windows("chat", now - 6 * 3600.0, now, 10_000)
+    assert [w.start for w in everything] == [w.start for w in windows]
+
+
 @pytest.mark.parametrize("limit", [0, -1, -(10**30)])
 def test_a_limit_of_nothing_gives_nothing(store: Store, limit: int) -> None:
     """A negative limit is not taken for no limit, as SQLite would."""

@@ -109,6 +109,15 @@ class Store:
         """
         return self._database.read(lambda connection: windows.recent(connection, pool, since, _rows(limit)))
 
+    def spread_windows(self, pool: str, since: float, now: float, limit: int) -> list[Window]:
+        """Return windows of ``pool`` from all of ``[since, now]``, oldest first, ``limit // 2`` of a stretch.
+
+        For who begins to remember: the newest of a large pool alone are minutes of one load.
+        """
+        return self._database.read(
+            lambda connection: windows.spread(connection, pool, since, now, _rows(limit))
+        )
+
     def roll_up(self, now: float, *, fence: int) -> RollUp:
         """Merge windows by minute and by hour; may be stopped at any moment and run again."""
         return roll_up(self._database, now, fence=fence)

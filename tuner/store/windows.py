@@ -30,6 +30,12 @@ MINUTE = 60.0
 HOUR = 3600.0
 
 
+FIRST_STRETCH = 600.0
+STRETCH_GROWTH = 1.5
+"""Seconds of the newest stretch that is read after a start, and how much longer each before it is: 14 of
+them reach back two days, so that 28 000 windows are read at most where 4 000 are held, in about a second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tier:
     """One resolution of windows."""
@@ -160,21 +166,39 @@ def _add_late(connection: Connection, row: dict[str, Any], states: dict[str, Tie
     return int(result.rowcount)
 
 
-def recent(connection: Connection, pool: str, since: float, limit: int) -> list[Window]:
-    """Return the newest ``limit`` windows of a pool that begin at ``since`` or later, oldest first.
+def recent(
+    connection: Connection, pool: str, since: float, limit: int, until: float = math.inf
+) -> list[Window]:
+    """Return the newest ``limit`` windows of a pool that begin in ``[since, until)``, oldest first.
 
     Each piece of time comes from the finest tier that still has it, so nothing comes twice.
     """
     states = tier_states(connection)
     known = all_fingerprints(connection)
     found: list[Window] = []
-    before = math.inf
+    before = until
     for tier in TIERS:
         kept_from = states[tier.name].kept_from
         if limit > len(found) and since < before:
             found += _read(connection, tier, pool, max(since, kept_from), before, limit - len(found), known)
         before = min(before, kept_from)
     return found[::-1]
+
+
+def spread(connection: Connection, pool: str, since: float, now: float, limit: int) -> list[Window]:
+    """Return windows of a pool from all of ``[since, now]``, oldest first: of each stretch the newest.
+
+    The newest ``limit`` of a pool of 24 engines with four routes are nine minutes, of one load. Stretches
+    grow into the past, as what is remembered thins out, and half of ``limit`` comes from each.
+    """
+    found: list[list[Window]] = []
+    end, length, until = now, FIRST_STRETCH, math.inf
+    while end > since:
+        begin = max(end - length, since)
+        found.append(recent(connection, pool, begin, max(limit // 2, 1), until))
+        end = until = begin
+        length *= STRETCH_GROWTH
+    return [window for stretch in reversed(found) for window in stretch]
 
 
 def _read(
