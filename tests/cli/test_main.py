@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from tuner.cli import VERBS, main, tuner
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLE = str(ROOT / "tuner.example.yaml")
+CROSSOVER = ("theory", "crossover", "--flops", "1e12", "--bandwidth", "1e12")
 
 
 def _left_with(arguments: list[str]) -> int:
@@ -108,15 +110,33 @@ def test_help_imports_no_numerics() -> None:
     assert out.splitlines()[-1] == "[]"
 
 
-def test_a_reader_that_leaves_early_is_no_traceback() -> None:
-    """``tuner ... | head`` ends quietly when the reader has gone."""
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("theory", "--help"), CROSSOVER, ("check", "config", EXAMPLE)]
+)
+def test_a_reader_that_leaves_early_is_no_fault(arguments: tuple[str, ...]) -> None:
+    """``tuner ... | head`` ends quietly, with the code of SIGPIPE: 1 would say that a check found fault."""
     code = (
         "import os, sys\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\n"
-        "from tuner.cli import main\nmain(['theory', 'crossover', '--flops', '1e12', '--bandwidth', '1e12'])"
+        f"from tuner.cli import main\nmain({list(arguments)})"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.returncode != 0
-    assert result.stderr == ""
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", [CROSSOVER, ("check", "config", EXAMPLE), ("--help",)])
+def test_a_closed_output_is_no_traceback(arguments: tuple[str, ...]) -> None:
+    """``tuner ... >&-`` says nothing and has the exit code that it would have."""
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "tuner", *arguments]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_status_never_shows_a_password_of_its_url() -> None:
+    """It is refused in one line without it."""
+    result = _run("-m", "tuner", "status", "--url", "http://u:hunter2@127.0.0.1:1", stdout=subprocess.PIPE)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: --url holds a user name or password")
+    assert "hunter2" not in result.stderr + result.stdout
 
 
 def _run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

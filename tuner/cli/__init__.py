@@ -6,7 +6,8 @@ import contextlib
 import importlib
 import os
 import sys
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -32,6 +33,12 @@ VERBS: dict[str, tuple[str, str, str]] = {
 EXIT_USAGE = 2
 """Exit code for usage and input errors; 1 is kept for checks that found fault."""
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+"""128 plus SIGPIPE, as shells count a writer whose reader has left, as in ``tuner ... | head``."""
+
+
+class ReaderGoneError(Exception):
+    """Whoever read the output has left; click would make exit code 1 of it, which means faults."""
 
 
 class LazyGroup(click.Group):
@@ -49,6 +56,22 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Read the arguments, and print the help where it is asked for."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever a verb returns
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs without importing them."""
@@ -73,8 +96,10 @@ def tuner() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command and leave with its exit code; an error is one line on stderr.
 
-    Exit codes: 0 answered, 1 a check found fault, 2 usage, input or output, 130 interrupted.
+    Exit codes: 0 answered, 1 a check found fault, 2 usage, input or output, 130 interrupted, 141 the reader
+    of the output left early.
     """
+    _open_streams()
     try:
         code = tuner.main(args=argv, prog_name="tuner", standalone_mode=False)
         sys.stdout.flush()
@@ -88,6 +113,9 @@ def main(argv: list[str] | None = None) -> None:
         _leave(f"error: {error}", EXIT_USAGE)
     except click.Abort:
         _leave("interrupted", EXIT_INTERRUPTED)
+    except (ReaderGoneError, BrokenPipeError):
+        _abandon_streams()
+        sys.exit(EXIT_READER_GONE)
     except OSError as error:
         # What is read is wrapped where it is read; what is left are the streams: a full disk, a lost mount.
         place = f"{error.filename}: " if error.filename else "the output cannot be written: "
@@ -101,6 +129,16 @@ def _leave(message: str, code: int) -> NoReturn:
     with contextlib.suppress(OSError):
         click.echo(message, err=True)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Open streams that are closed (``>&-``) on nothing.
+
+    Python has ``None`` there, and the next file that is opened, a database perhaps, takes their place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
 
 
 def _abandon_streams() -> None:

@@ -93,6 +93,8 @@ def ask(url: str, ca_file: Path | None, headers: dict[str, str]) -> dict[str, An
     import httpx2
 
     base = url.rstrip("/")
+    if "@" in base:
+        raise InputError("--url holds a user name or password: leave it out, and give --token-file")
     try:
         with httpx2.Client(
             timeout=SECONDS, headers=headers, verify=_trust(ca_file), trust_env=False
