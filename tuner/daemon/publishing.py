@@ -64,7 +64,7 @@ class Published:
             schedules=decider.schedules,
             stage_seconds=decider.stage_seconds,
             jobs=service.book.statuses(),
-            buffered=service.writer.waiting,
+            buffered=service.writer.overdue,
             dropped_total=service.writer.dropped,
             series_state=sum(pool.series_state for pool in wiring.watched.values()),
             observed=service.remembered.observed(now),

@@ -37,6 +37,8 @@ class Writer:
         self._kicked = threading.Event()
         self._thread: threading.Thread | None = None
         self._ending = False
+        self._fresh = 0
+        """Windows of the last round, until an attempt to write them failed."""
         self.dropped = 0
         """Windows that were dropped from a full buffer since the start."""
 
@@ -44,6 +46,11 @@ class Writer:
     def waiting(self) -> int:
         """Windows that are not written yet."""
         return len(self._waiting)
+
+    @property
+    def overdue(self) -> int:
+        """Windows that wait for longer than a round: those of the last one are written in a moment."""
+        return max(0, len(self._waiting) - self._fresh)
 
     def start(self) -> None:
         """Write in a thread of its own from now on; without, :meth:`put` writes before it returns."""
@@ -62,8 +69,9 @@ class Writer:
     def put(self, windows: Sequence[Window]) -> None:
         """Take windows; the oldest that wait are dropped where there is no room."""
         self._keep(windows, newest=True)
+        self._fresh = len(windows)
         if self._thread is None:
-            self.flush()
+            self._try()
         else:
             self._kicked.set()
 
@@ -95,13 +103,18 @@ class Writer:
                 self._notices.clear("store_unavailable")
             return True
 
+    def _try(self) -> None:
+        """Write what waits; what cannot be written is overdue at once."""
+        if not self.flush():
+            self._fresh = 0
+
     def _write_on(self) -> None:
         while True:
             self._kicked.wait()
             self._kicked.clear()
             ending = self._ending
             try:
-                self.flush()
+                self._try()
             except Exception as error:  # noqa: BLE001 - a thread that ends would stop all writing in silence
                 self._log.error("windows not written", error=f"{type(error).__name__}: {error}")
             if ending:

@@ -102,7 +102,12 @@ OBSERVATIONS: Final = (
         "Emitted over verified tokens (0-1), measured over the last 5 minutes.",
     ),
     Metric("tuner_windows_total", "counter", ("pool", "state"), "Windows observed, by what they are worth."),
-    Metric("tuner_windows_buffered", "gauge", (), "Windows that wait for the database."),
+    Metric(
+        "tuner_windows_buffered",
+        "gauge",
+        (),
+        "Windows that wait for the database for longer than a round of scrapes.",
+    ),
     Metric("tuner_windows_dropped_total", "counter", (), "Windows dropped because the buffer was full."),
     Metric("tuner_windows_held", "gauge", ("pool",), "Windows that the next cycle looks at."),
     Metric("tuner_series_state", "gauge", (), "Series of engines that state is held for between scrapes."),
