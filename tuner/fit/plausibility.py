@@ -70,6 +70,8 @@ def _impossible_totals(window: Window, drafts: float) -> str:
     if counts.draft_tokens is not None:
         if (counts.accepted or 0.0) > counts.draft_tokens + COUNT_SLACK:
             return f"{counts.accepted:g} tokens accepted of {counts.draft_tokens:g} drafted"
+        if counts.joint:  # which lengths ran is told by them, and the totals may be a step ahead
+            return ""
         mean = counts.draft_tokens / drafts
         lengths = [length for length in window.draft_lens or () if length > 0]
         low = min(lengths) if len(lengths) > 1 else 1
@@ -94,7 +96,7 @@ def _impossible_positions(window: Window, drafts: float) -> str:
     for position, (count, exposed) in enumerate(zip(taken, counts.exposed_by_position, strict=False)):
         if count > exposed + COUNT_SLACK:
             return f"position {position} accepted {count:g} times, proposed {exposed:g} times"
-    longest = max(window.draft_lens, default=0) if window.draft_lens else len(taken)
+    longest = max(window.draft_lens) if window.draft_lens and not counts.joint else len(taken)
     if any(count > COUNT_SLACK for count in taken[longest:]):
         return f"tokens accepted beyond the longest draft length in use, {longest}"
     return ""

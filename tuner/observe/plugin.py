@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.fleet import POOLED_ROUTE, Counts
@@ -18,6 +18,7 @@ from tuner.fleet import POOLED_ROUTE, Counts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tuner.fleet import Window
     from tuner.observe.exposition import SeriesKey
     from tuner.vocabulary import Vocabulary
 
@@ -236,6 +237,22 @@ def exposures(joint: Mapping[tuple[int, int], float]) -> tuple[tuple[float, ...]
     return tuple(exposed), tuple(accepted)
 
 
+def lens_told(asked: frozenset[int] | None, joint: Mapping[tuple[int, int], float]) -> frozenset[int] | None:
+    """Return the draft lengths of a window whose joint counts are known.
+
+    What was drafted, which is exact, unless one length was asked for and nothing longer was drafted: then
+    shorter drafts were cut, and steps cost what the one length costs.
+
+    Args:
+        asked: what totals and table tell, ``None`` where they do not.
+        joint: of the whole engine or of one route, drafts of length 0 included or not.
+    """
+    drafted = frozenset(draft_len for draft_len, _ in joint if draft_len)
+    if asked is not None and len(asked) <= 1 and (not asked or max(drafted, default=0) <= max(asked)):
+        return asked
+    return drafted
+
+
 def route_counts(joint: Mapping[tuple[int, int], float]) -> Counts:
     """Return the counts of one route: what follows from its joint counts, the rest untold."""
     drafts, draft_tokens, accepted = _totals(joint)
@@ -248,6 +265,13 @@ def route_counts(joint: Mapping[tuple[int, int], float]) -> Counts:
         exposed_by_position=exposed,
         joint=dict(joint),
     )
+
+
+def route_window(
+    window: Window, route: str, joint: Mapping[tuple[int, int], float], asked: frozenset[int] | None
+) -> Window:
+    """Return one route's part of a window; ``asked`` as in :func:`lens_told`."""
+    return replace(window, route=route, counts=route_counts(joint), draft_lens=lens_told(asked, joint))
 
 
 @dataclass(slots=True)

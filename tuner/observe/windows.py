@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import InputError
-from tuner.fleet import Fingerprint, Window, WindowState
+from tuner.fleet import SHORT_DRAFT_TOKENS, Fingerprint, Window, WindowState
 from tuner.observe.draft_notices import drafts_are_cut, of_drafts
 from tuner.observe.engine_notices import OPTIONAL_PROPOSALS, EngineView, of_engine
 from tuner.observe.evidence import raw_windows
@@ -145,11 +145,18 @@ def draft_lens_of(one: Judged, schedule: Schedule | None, *, cut: bool) -> froze
 
     It is what was asked for: drafts may have been shorter where a grammar cut them or nothing more was
     found. The counts say by how much; with several rows of the table, though, not which, so that nothing
-    is said where drafts are ``cut``.
+    is said where drafts are ``cut``, or shorter on average than every row.
     """
     if one.draft_len == MIX and schedule is not None:
         rows = frozenset(k for k in visited_draft_lens(one.raw, schedule) if k > 0)
-        return rows if len(rows) == 1 or (rows and not cut) else None
+        shares = len(rows) > 1 and not cut and _mean_of(one) >= min(rows) - SHORT_DRAFT_TOKENS
+        return rows if len(rows) == 1 or shares else None
     if one.draft_len is None or one.draft_len == MIX:
         return None
     return frozenset({one.draft_len}) if one.draft_len else frozenset()
+
+
+def _mean_of(one: Judged) -> float:
+    """Return the draft tokens per draft."""
+    counts = one.raw.counts
+    return (counts.draft_tokens or 0.0) / counts.drafts if counts.drafts else 0.0
