@@ -111,6 +111,13 @@ def solve_cells(cells: Cells, prior_crossover: float | None) -> tuple[Problem, S
     return problem, pair
 
 
+def solve_again(problem: Problem, pair: Solution, change: Floats) -> tuple[Problem, Solution]:
+    """Solve after a change (g,) of the cells' log seconds; columns, speed and variances are kept."""
+    design = replace(problem.design, log_seconds=problem.design.log_seconds + change)
+    problem = replace(problem, design=design)
+    return problem, solve_pair(problem, pair.theta)
+
+
 def solve_pair(problem: Problem, start: Floats) -> Solution:
     """Solve with o folded and o free from starts (2, p)."""
     flags = np.array([flags_of(problem.shape, problem.context_places, free=free) for free in (False, True)])
