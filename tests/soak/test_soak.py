@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.daemon.processes import PATIENCE, Process, python
+from tests.daemon.processes import Process, python
 from tests.soak.ledger import DAY, Ledger
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ SCRAPE = 15.0
 START = 1_800_000_000
 """2027-01-15, 08:00 UTC: a day of it has a midnight inside."""
 HALF_HOUR = 1800.0
+PATIENCE = 10_800.0
+"""Seconds after which a test gives up: a day takes 12 minutes on two idle cores, more beside others."""
 MORE_THAN_AN_HOUR = 3900.0
 """Retention runs a minute after the start and then hourly: with something to delete the second time."""
 WARM_HOURS = 4.0
@@ -101,7 +103,7 @@ def live(folder: Path, fleet: dict[str, Any], **task: Any) -> Iterator[Life]:
             )
         ) as daemon:
             out, errors = daemon.popen.communicate(
-                json.dumps({"fleet": ready, "folder": str(folder), **task}), PATIENCE * 20
+                json.dumps({"fleet": ready, "folder": str(folder), **task}), PATIENCE
             )
     assert daemon.popen.returncode == 0, errors
     assert not errors, errors
@@ -201,7 +203,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Life]:
         report=HALF_HOUR,
         churn=HOUR,
         replaced=2,
-        sections={"cycle": {"max_windows": 400}},
+        sections={"cycle": {"interval": "2m", "max_windows": 400}},
     )
 
 
@@ -228,7 +230,7 @@ def test_day_counts_each_window_once(day: Life) -> None:
 @pytest.mark.long
 def test_day_runs_every_job(day: Life) -> None:
     """No job is missed in a day, and none fails."""
-    check_jobs(day, 24 * HOUR, cycle=60.0)
+    check_jobs(day, 24 * HOUR, cycle=120.0)
 
 
 @pytest.mark.long
