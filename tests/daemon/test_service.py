@@ -176,6 +176,7 @@ def test_a_second_daemon_stands_by_and_takes_over(tmp_path: Path, events: Events
     assert len(second.store.recent_windows("dense-70b", 0.0, 10_000)) == written
     first.service.publish()
     assert not first.service.view().leader
+    first.service.lead(first.clock.now())
     assert first.service.writer.waiting == 0
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from tests.daemon.world import make_world, world_settings
 from tuner.daemon.clock import VirtualClock
-from tuner.daemon.findings import HANG_INTERVALS
+from tuner.daemon.hanging import HANG_INTERVALS, LEAST_HANG
 from tuner.daemon.notify import Notifier
-from tuner.daemon.service import LEAST_HANG
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.serve.snapshot import JobStatus
@@ -18,6 +19,10 @@ class _Entry:
     finished: float
     """Monotonic second of the last end, good or bad; of the start of the daemon before the first."""
     running_since: float | None = None
+    thread: int = 0
+    """The system's number of the thread that runs it."""
+    worked_before: float = 0.0
+    """Seconds that the thread had a processor before the run."""
     error: str = ""
     """Why the last run failed; empty if it did not."""
 
@@ -42,6 +47,8 @@ class JobBook:
         with self._lock:
             entry = self._entries[name]
             entry.running_since = self._monotonic()
+            entry.thread = threading.get_native_id()
+            entry.worked_before = processor_seconds(entry.thread)
             entry.status = replace(entry.status, last_start=now)
 
     def finished(self, name: str, now: float, error: str = "") -> None:
@@ -88,6 +95,15 @@ class JobBook:
             begun = self._entries[name].running_since
             return 0.0 if begun is None else self._monotonic() - begun
 
+    def working_share(self, name: str) -> float:
+        """Return the part of the time of the run that is going for which it had a processor, 0 to 1."""
+        with self._lock:
+            entry = self._entries[name]
+            if entry.running_since is None:
+                return 0.0
+            worked = processor_seconds(entry.thread) - entry.worked_before
+            return worked / max(self._monotonic() - entry.running_since, 1e-9)
+
     def running(self) -> tuple[str, ...]:
         """Return the jobs that are going."""
         with self._lock:
@@ -97,3 +113,15 @@ class JobBook:
         """Return the jobs whose last run failed, and why."""
         with self._lock:
             return {name: entry.error for name, entry in self._entries.items() if entry.error}
+
+
+def processor_seconds(thread: int) -> float:
+    """Return the time that a thread of this process had a processor; 0 where the system does not tell.
+
+    From ``/proc/self/task/<id>/schedstat``, whose first number is nanoseconds on a processor.
+    """
+    try:
+        text = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
+        return float(text.split()[0]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
 from tuner.cycle import State, run_once
-from tuner.daemon.findings import store_unavailable
 from tuner.daemon.records import fit_records
 from tuner.fleet import Schedule, WindowState
 from tuner.serve.snapshot import ScheduleStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tuner.config import Pool
     from tuner.cycle import Decision, PoolDecision
     from tuner.daemon.leader import Leader
     from tuner.daemon.logs import Logger
-    from tuner.daemon.notices import Notices
     from tuner.daemon.remembering import Remembered
+    from tuner.daemon.trouble import Trouble
     from tuner.daemon.wiring import Wiring
     from tuner.fleet import Finding
     from tuner.store import ScheduleRecord, Store
@@ -39,13 +39,13 @@ class Decider:
         self,
         remembered: Remembered,
         leader: Leader,
-        notices: Notices,
+        trouble: Trouble,
         log: Logger,
         monotonic: Callable[[], float],
     ) -> None:
         self._remembered = remembered
         self._leader = leader
-        self._notices = notices
+        self._trouble = trouble
         self._log = log
         self._monotonic = monotonic
         self._runs: Counter[str] = Counter()
@@ -73,24 +73,31 @@ class Decider:
         """Stage of a cycle -> (runs, seconds in all)."""
         return {stage: (runs, float(self._seconds[stage])) for stage, runs in list(self._runs.items())}
 
-    def restore(self, store: Store, pools: Iterable[str]) -> None:
-        """Take the open schedules from the database.
+    def restore(self, store: Store, pool: str) -> None:
+        """Take the open schedules of a pool from the database; one that knows none takes away none.
 
         Raises:
             StoreError: it cannot be read.
         """
-        self._schedules.clear()
-        for pool in pools:
-            for record in store.schedules(pool):
-                if record.state in {PROPOSED, ACTIVE}:
-                    self._keep(record)
+        held = [record for record in store.schedules(pool) if record.state in {PROPOSED, ACTIVE}]
+        if held:
+            self._schedules = {key: one for key, one in self._schedules.items() if key[0] != pool}
+        for record in held:
+            self._keep(record)
 
-    def forget(self, pools: Mapping[str, object]) -> None:
+    def forget(self, pools: Collection[str]) -> None:
         """Drop what is held for pools that are gone."""
         self._schedules = {key: held for key, held in self._schedules.items() if key[0] in pools}
+        if (decision := self.decision) is not None:
+            self.decision = replace(decision, pools=tuple(p for p in decision.pools if p.pool in pools))
 
     def cycle(
-        self, wiring: Wiring, now: float, observed: Sequence[Finding], elsewhere: Sequence[Finding]
+        self,
+        wiring: Wiring,
+        now: float,
+        observed: Sequence[Finding],
+        elsewhere: Sequence[Finding],
+        unread: Collection[str] = (),
     ) -> None:
         """Fit and plan all pools as of ``now`` and save what came of it.
 
@@ -99,6 +106,7 @@ class Decider:
             now: unix seconds.
             observed: findings made while scrapes were turned into windows.
             elsewhere: findings of discovery and of the daemon, to be saved with those of the cycle.
+            unread: pools whose past was not read from the database yet; nothing is proposed for them.
         """
         pools = {pool.name: pool for pool in wiring.config.pools}
         with self._timed("observe"):
@@ -109,7 +117,7 @@ class Decider:
         self.decision = decision
         seen, self._looked = self._looked, look.now
         with self._timed("store"):
-            self._save(decision, pools, wiring, now, elsewhere, seen)
+            self._save(decision, pools, wiring, now, elsewhere, seen, unread)
         self._log.debug(
             "cycle",
             pools=len(decision.pools),
@@ -132,6 +140,7 @@ class Decider:
         now: float,
         elsewhere: Sequence[Finding],
         seen: float,
+        unread: Collection[str],
     ) -> None:
         """Write fits, proposals and findings; a database that fails loses this cycle's record, no more."""
         store, fence = self._leader.store, self._leader.fence
@@ -143,13 +152,16 @@ class Decider:
                 ids = store.save_decision(records, now=now, fence=fence) if records else ()
                 # Without news a plan only drifts as old evidence loses weight: the one that stands is better.
                 news = any(w.end > seen for w in one.windows if w.state is WindowState.GOOD)
+                news &= one.pool not in unread
                 if news and isinstance(one.schedule, Schedule) and pools[one.pool].mode != "observe":
                     self._propose(store, one, one.schedule, ids, now, fence)
             store.record_findings(_one_each((*self.findings, *elsewhere)), now=now, fence=fence)
         except FencedError as error:
             self._leader.lost(str(error))
         except StoreError as error:
-            store_unavailable(self._notices, str(error), 0)
+            self._trouble.failed("cycle", str(error))
+        else:
+            self._trouble.worked("cycle")
 
     def _propose(
         self, store: Store, one: PoolDecision, schedule: Schedule, ids: Sequence[int], now: float, fence: int

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from tuner.daemon.notices import LASTING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tuner.config import Pool
     from tuner.daemon.notices import Notices
 
-HANG_INTERVALS = 2.0
-"""Intervals without an end of a run after which a job is taken to hang: one run may take a whole interval
-and the next one too."""
 STALLED_SECONDS = 10.0
 """Seconds between two looks of the main loop, which come each second, that are told as a pause of the
 process: stopped, swapped out, or starved of a processor."""
@@ -45,17 +42,22 @@ def stalled(notices: Notices, seconds: float) -> None:
     )
 
 
-def hung(notices: Notices, late: Mapping[str, float], jobs: Iterable[str]) -> None:
-    """Say which jobs hang, and take it back for those that do not."""
+def hung(notices: Notices, late: Mapping[str, float], jobs: Iterable[str], vital: Collection[str]) -> None:
+    """Say which jobs hang, and take it back for those that do not; ``vital`` ones end the watchdog."""
     for job in jobs:
         if job not in late:
             notices.clear("job_hung", {"job": job})
             continue
+        remedy = (
+            "systemd restarts the daemon if its watchdog is on, else restart it; the last schedule stands."
+            if job in vital
+            else "what it does stands still and the rest goes on. See what it waits for, such as the "
+            "database or a file of discovery, and restart the daemon if it stays."
+        )
         notices.note(
             "job_hung",
-            "critical",
-            f"job {job} has not ended for {late[job]:.0f} s: systemd restarts the daemon if its watchdog is "
-            "on, else restart it; the last schedule stands.",
+            "critical" if job in vital else "warning",
+            f"job {job} has not ended for {late[job]:.0f} s: {remedy}",
             {"job": job},
             {"seconds": round(late[job])},
         )

@@ -50,6 +50,11 @@ class Leader:
         self._renewed = 0.0
         self.problem = "the database is not opened yet"
         """Why the database cannot be used, one line; empty while it can."""
+        self.followed = False
+        """Whether another daemon leads, or did, since this one lost the lead: what waited here is written
+        there."""
+        self._last: int | None = None
+        self._doubtful = False
         self.asked = False
         """Whether the lease was asked for once, whatever came of it."""
 
@@ -73,11 +78,11 @@ class Leader:
         try:
             self._tick()
         except StoreError as error:
-            if not self.problem:
+            if self.problem != str(error):
                 self._log.warning("database unavailable", error=str(error))
             self.problem = str(error)
         else:
-            if self.problem:
+            if self.problem and self.asked:
                 self._log.info("database available")
             self.problem = ""
         finally:
@@ -89,16 +94,35 @@ class Leader:
         if self._lease is None:
             self._lease = self._store.lease(self._holder, self._ttl)
         asked = self._monotonic()
-        if self._fence is None:
-            fence = self._lease.try_acquire(asked)
-            with self._lock:
-                self._fence, self._renewed = fence, asked
-            if fence is not None:
-                self._log.info("leading", fence=fence)
-        elif self._lease.renew(asked):
-            self._renewed = asked
-        else:
-            self.lost("the lease was not renewed in time and another daemon took it")
+        try:
+            if self._fence is None:
+                self._take(self._store, self._lease, asked)
+            elif self._lease.renew(asked):
+                self._renewed = asked
+            else:
+                self.lost(f"the lease was not renewed: {self._lease.lost}")
+        except StoreError as error:
+            self._doubtful = True
+            if not error.retryable:  # such as tables that are gone: nothing is led by renewing no row
+                self.lost(str(error))
+            raise
+
+    def _take(self, store: Store, lease: LeaseKeeper, asked: float) -> None:
+        """Ask for the lease, in a database whose file may have been replaced since it failed."""
+        if self._doubtful:
+            found = store.revision()
+            if found.current != found.head:
+                store.migrate()
+            self._doubtful = False
+        fence = lease.try_acquire(asked)
+        if fence is None:
+            self.followed = True
+            return
+        if self._last is not None and fence > self._last + 1:
+            self.followed = True
+        with self._lock:
+            self._fence, self._renewed, self._last = fence, asked, fence
+        self._log.info("leading", fence=fence)
 
     def lost(self, why: str) -> None:
         """Stand by from now on: a renewal or a write was refused."""
@@ -106,6 +130,7 @@ class Leader:
             if self._fence is None:
                 return
             self._fence = None
+            self.followed = False
         self._log.warning("standing by", reason=why)
 
     def release(self) -> None:

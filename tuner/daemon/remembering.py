@@ -13,7 +13,7 @@ from tuner.recall import Recall
 from tuner.serve.observed import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tuner.fleet import Finding, Window
     from tuner.serve.observed import Observed
@@ -62,8 +62,16 @@ class Remembered:
         with self._lock:
             self._recall.forget(now)
 
+    def keep(self, pools: Collection[str]) -> None:
+        """Drop pools that are gone, windows and counts, so that nothing more is told of them."""
+        with self._lock:
+            self._recall.keep(pools)
+            self._totals.keep(pools)
+            for key in [key for key in self._counted if key[0] not in pools]:
+                del self._counted[key]
+
     def resize(self, max_windows: int, half_life: float, now: float) -> None:
-        """Take other bounds, and keep what is held within them; pools that are gone age out by themselves."""
+        """Take other bounds, and keep what is held within them."""
         with self._lock:
             old = self._recall
             if (old.max_windows, old.half_life) == (max_windows, half_life):

@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tuner._exceptions import FencedError, StoreError
+from tuner.daemon.beginning import Beginning
 from tuner.daemon.book import JobBook
 from tuner.daemon.deciding import ACTIVE, ACTOR, Decider
-from tuner.daemon.findings import (
-    HANG_INTERVALS,
-    STALLED_SECONDS,
-    clock_stepped,
-    failing,
-    hung,
-    not_pushed,
-    stalled,
-    store_unavailable,
-)
+from tuner.daemon.findings import STALLED_SECONDS, clock_stepped, failing, hung, not_pushed, stalled
 from tuner.daemon.gathering import servers_up
-from tuner.daemon.jobs import JOBS, LEASE_TTL, Cadence
+from tuner.daemon.hanging import WATCHED_JOBS, Hangs
+from tuner.daemon.jobs import JOBS, LEASE_TTL, RENEWALS, Cadence
 from tuner.daemon.notices import Notices
 from tuner.daemon.publishing import Published
 from tuner.daemon.reading import read_all
 from tuner.daemon.remembering import Remembered
+from tuner.daemon.trouble import Trouble
 from tuner.daemon.watching import statuses_of
 from tuner.daemon.wiring import wire
 from tuner.daemon.writing import Writer
@@ -46,15 +42,13 @@ if TYPE_CHECKING:
 
 READ_SHARE = 0.8
 """Part of a cycle's interval that reading schedules back may take."""
-LEAST_HANG = 10.0
-"""Seconds below which no job is said to hang, however short its interval."""
+EVENTS = 100
+"""Events that wait for the audit trail; the oldest of more are dropped."""
 DOUBTFUL_STEP = 600.0
 """Seconds of a step of the wall clock beyond which nothing is deleted for a while: a clock that is a month
 ahead for a minute would make all windows look old. Ten minutes more or less change nothing about 6 h."""
 DOUBT_SECONDS = 86_400.0
 """How long; a day of raw windows more takes five times the room of 6 h, and somebody has looked by then."""
-WATCHED_JOBS = ("scrape", "cycle")
-"""Jobs whose ends are signs of life."""
 
 
 class Service:
@@ -96,11 +90,16 @@ class Service:
         self._following = threading.RLock()
         self.leader = leader
         self.notices = Notices(clock.monotonic)
+        self.trouble = Trouble(self.notices, log)
         self._told: tuple[Finding, ...] = ()
         self.book = JobBook([spec.name for spec in JOBS], clock.monotonic)
         self.remembered = Remembered(config.cycle.max_windows, config.cycle.half_life)
-        self.decider = Decider(self.remembered, leader, self.notices, log, clock.monotonic)
-        self.writer = Writer(leader, self.notices, log)
+        self.decider = Decider(self.remembered, leader, self.trouble, log, clock.monotonic)
+        self.writer = Writer(leader, self.notices, self.trouble, log)
+        self.trouble.waiting = lambda: self.writer.waiting
+        self.beginning = Beginning(self.remembered, self.decider, self.trouble, log, clock.monotonic)
+        self._events: deque[tuple[str, dict[str, Any], str]] = deque(maxlen=EVENTS)
+        self._hangs = Hangs(self.book, log)
         self._wiring = wire(config, parts, self.notices, parallel=threaded)
         self._shared: tuple[Finding, ...] = ()
         self._led = False
@@ -144,9 +143,15 @@ class Service:
     def lead(self, _: float) -> None:
         """Take or renew the lease, and begin or end working with it."""
         self.leader.tick()
-        if not self.leader.problem and not self.writer.waiting:
-            self.notices.clear("store_unavailable")  # the renewal was a write
+        if self.leader.problem:
+            self.trouble.failed("lease", self.leader.problem, told=True)
+        else:
+            self.trouble.worked("lease")
         self._follow_lead()
+        store = self.leader.store
+        if store is not None and self._leads():
+            self.beginning.read(store, self.config, self._clock.now(), self._lease_ttl / RENEWALS)
+            self._record()
 
     def discover(self, now: float) -> None:
         """Look for engines, in every pool."""
@@ -193,7 +198,7 @@ class Service:
         wiring = self._wiring
         not_pushed(self.notices, wiring.config.pools)
         observed = [finding for pool in wiring.watched.values() for finding in pool.findings]
-        self.decider.cycle(wiring, now, observed, self._findings_elsewhere())
+        self.decider.cycle(wiring, now, observed, self._findings_elsewhere(), self._unread())
         self._follow_lead()
 
     def roll_up(self, now: float) -> None:
@@ -233,8 +238,9 @@ class Service:
         if paused > STALLED_SECONDS:
             self._log.warning("process stalled", seconds=round(paused, 1))
             stalled(self.notices, paused)
+        self._hangs.tell_slow(self.cadence)
+        hung(self.notices, self._hangs.hanging(self.cadence), self.functions, WATCHED_JOBS)
         late = self.late()
-        hung(self.notices, late, WATCHED_JOBS)
         failing(self.notices, self.book.errors(), self.functions)
         if step or bool(late) != bool(self.view().unhealthy):
             self.publish()
@@ -246,14 +252,9 @@ class Service:
         return self._ticked - last
 
     def late(self) -> dict[str, float]:
-        """Return the watched jobs whose last end lies more than twice their interval back, and how far."""
-        intervals = {"scrape": self.cadence.scrape, "cycle": self.cadence.cycle}
-        idle = {name: self.book.idle_for(name) for name in WATCHED_JOBS}
-        return {
-            name: seconds
-            for name, seconds in idle.items()
-            if seconds > max(HANG_INTERVALS * intervals[name], LEAST_HANG)
-        }
+        """Return the watched jobs that hang, and for how long."""
+        hanging = self._hangs.hanging(self.cadence)
+        return {name: seconds for name, seconds in hanging.items() if name in WATCHED_JOBS}
 
     def adopt(self, config: Config) -> None:
         """Take other settings; what did not change keeps its state.
@@ -267,11 +268,15 @@ class Service:
             after = wire(config, self._parts, self.notices, parallel=self._threaded, before=before)
             now = self._clock.now()
             self.remembered.resize(config.cycle.max_windows, config.cycle.half_life, now)
-            for name in before.watched.keys() - after.watched.keys():
+            pools = {pool.name for pool in config.pools}
+            for name in {pool.name for pool in before.config.pools} - pools:
                 self.notices.clear_where("pool", name)
             for name in before.servers.keys() - after.servers.keys():
                 self.notices.clear_where("source", name)
             self._wiring = after
+            self.beginning.keep(pools)
+            self.decider.forget(pools)
+            self.remembered.keep(pools)
             if before.scraper is not after.scraper:
                 before.scraper.close()
         self.publish()
@@ -281,7 +286,8 @@ class Service:
         self._published.reload_ok = ok
         if ok:
             self._published.loaded_at = self._clock.now()
-            self._record("reload", {})
+            if self._leads():
+                self._events.append(("reload", {}, ""))
         self.publish()
 
     def status_line(self) -> str:
@@ -300,7 +306,7 @@ class Service:
     def not_ready(self) -> tuple[str, ...]:
         """Return why the daemon is not ready; empty if it is."""
         reasons = []
-        if self.leader.store is None:
+        if self.leader.store is None or (self.leader.problem and not self._leads()):
             reasons.append(self.leader.problem)
         elif self.leader.fence is not None and not self._scraped and self._wiring.watched:
             reasons.append("the first round of scrapes is not over")
@@ -309,7 +315,7 @@ class Service:
     def sources_up(self) -> dict[str, bool]:
         """Return every source that something is read from, and whether it answered last."""
         up = servers_up(self._wiring.servers)
-        up["store"] = not self.leader.problem
+        up["store"] = not self.leader.problem and not self.trouble.errors
         for name, pool in self._wiring.watched.items():
             if pool.found is not None:
                 up[f"discovery:{name}"] = all(pool.found.sources_up.values())
@@ -343,47 +349,48 @@ class Service:
         with self._following:
             leads, led, self._led = self._leads(), self._led, self._leads()
             if leads and not led:
-                self._begin()
+                self._events.append(("lead", {"fence": self.leader.fence}, "the lease was free"))
             elif led and not leads:
-                dropped = self.writer.clear()
-                self._log.info("stopped writing", windows_dropped=dropped)
+                self._log.info("stopped writing", windows_waiting=self.writer.waiting)
+                self.beginning.anew()
+                self._events.clear()
                 for pool in self._wiring.watched.values():
                     pool.begin_anew()
                     pool.statuses.clear()
                 self._scraped = False
+            if self.leader.followed:  # what waits was observed by the other one too
+                self.leader.followed = not leads
+                if dropped := self.writer.clear():
+                    self._log.info("left to another daemon", windows_dropped=dropped)
 
-    def _begin(self) -> None:
-        """Take from the database what an earlier daemon learnt."""
-        store = self.leader.store
-        if store is None:  # a dry run
-            return
-        now = self._clock.now()
-        config = self.config
-        try:
-            for pool in config.pools:
-                since = now - 8.0 * config.cycle.half_life
-                windows = store.recent_windows(pool.name, since, config.cycle.max_windows)
-                self.remembered.restore(windows)
-                self._log.info("remembered", pool=pool.name, windows=len(windows))
-            self.decider.restore(store, [pool.name for pool in config.pools])
-            self._record("lead", {}, "the lease was free")
-        except StoreError as error:
-            self._log.warning("begins without what the database remembers", error=str(error))
+    def _unread(self) -> frozenset[str]:
+        """Return the pools whose past is in the database and not here yet."""
+        if self.leader.store is None:  # a dry run
+            return frozenset()
+        return self.beginning.unread([pool.name for pool in self.config.pools])
 
-    def _fenced(self, work: Callable[[], object]) -> None:
-        """Run a job on the database, and stand by if another daemon leads."""
+    def _fenced(self, work: Callable[[], object]) -> bool:
+        """Run a job on the database, and stand by if another daemon leads; return whether it was done."""
         try:
             work()
         except FencedError as error:
             self.leader.lost(str(error))
             self._follow_lead()
         except StoreError as error:
-            store_unavailable(self.notices, str(error), self.writer.waiting)
+            self.trouble.failed("jobs", str(error))
+        else:
+            self.trouble.worked("jobs")
+            return True
+        return False
 
-    def _record(self, action: str, detail: dict[str, str], why: str = "") -> None:
-        """Add a line to the audit trail, if this daemon leads."""
-        store, fence = self.leader.store, self.leader.fence
-        if store is None or fence is None:
-            return
-        now = self._clock.now()
-        self._fenced(lambda: store.add_event(ACTOR, action, {}, why, detail, now=now, fence=fence))
+    def _record(self) -> None:
+        """Add to the audit trail what happened since, if this daemon leads; what fails is tried again."""
+        store = self.leader.store
+        while store is not None and self._events:
+            fence, (action, detail, why) = self.leader.fence, self._events[0]
+            if fence is None:
+                return
+            add = partial(store.add_event, ACTOR, action, {}, why, detail, now=self._clock.now(), fence=fence)
+            if not self._fenced(add):
+                return
+            self._events.popleft()

@@ -7,7 +7,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
-from tuner.daemon.findings import store_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,10 +14,13 @@ if TYPE_CHECKING:
     from tuner.daemon.leader import Leader
     from tuner.daemon.logs import Logger
     from tuner.daemon.notices import Notices
+    from tuner.daemon.trouble import Trouble
     from tuner.fleet import Window
 
 BUFFERED = 20_000
 """Windows that may wait: 5 minutes of 1 000 engines at 15 s, 100 minutes of 50. About 1.5 KB each, 30 MB."""
+WINDOWS = "windows"
+"""Who this is, where it is told that the database refuses."""
 AT_ONCE = 2000
 """Windows of one transaction: a round of 1 000 engines with two routes. SQLite writes them in about 0.1 s,
 for which other writers wait."""
@@ -27,9 +29,12 @@ for which other writers wait."""
 class Writer:
     """Takes windows from the scrape job and writes them with the fence."""
 
-    def __init__(self, leader: Leader, notices: Notices, log: Logger, *, capacity: int = BUFFERED) -> None:
+    def __init__(
+        self, leader: Leader, notices: Notices, trouble: Trouble, log: Logger, *, capacity: int = BUFFERED
+    ) -> None:
         self._leader = leader
         self._notices = notices
+        self._trouble = trouble
         self._log = log
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -76,7 +81,7 @@ class Writer:
             self._kicked.set()
 
     def clear(self) -> int:
-        """Drop what waits, as its leader has gone; return how much that was."""
+        """Drop what waits, as another leader writes it; return how much that was."""
         with self._lock:
             count = len(self._waiting)
             self._waiting.clear()
@@ -94,13 +99,15 @@ class Writer:
                 try:
                     store.add_windows(batch, fence=fence)
                 except FencedError as error:
+                    # Kept until it is known whether another leads: a row may have been deleted.
+                    self._keep(batch, newest=False)
                     self._leader.lost(str(error))
                     return False
                 except StoreError as error:
                     self._keep(batch, newest=False)
-                    store_unavailable(self._notices, str(error), self.waiting)
+                    self._trouble.failed(WINDOWS, str(error))
                     return False
-                self._notices.clear("store_unavailable")
+                self._trouble.worked(WINDOWS)
             return True
 
     def _try(self) -> None:

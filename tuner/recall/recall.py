@@ -11,7 +11,7 @@ from tuner.fleet import POOLED_ROUTE, Fingerprint, Window, WindowState
 from tuner.recall.sampling import BLOCK_SECONDS, Stream, uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 LIFETIMES = 8.0
 """Half-lives after which a window is forgotten: it would weigh 1/256 of a new one."""
@@ -106,6 +106,10 @@ class Recall:
     def pools(self) -> tuple[str, ...]:
         """Names of the pools that anything is held of."""
         return tuple(sorted(self._pools))
+
+    def keep(self, pools: Collection[str]) -> None:
+        """Drop all other pools."""
+        self._pools = {name: pool for name, pool in self._pools.items() if name in pools}
 
     def forget(self, now: float) -> None:
         """Drop what is older than 8 half-lives, and what claims to be as far in the future."""

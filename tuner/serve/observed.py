@@ -15,7 +15,7 @@ from tuner.fleet import POOLED_ROUTE, WindowState
 from tuner.serve.labels import MAX_DRAFT_LENS, MAX_ROUTES, OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tuner.fleet import Counts, Window
 
@@ -69,6 +69,12 @@ class Totals:
                 spell = _spell(window)
                 if spell is not None:
                     self._spells.setdefault((window.pool, window.engine), deque()).append(spell)
+
+    def keep(self, pools: Collection[str]) -> None:
+        """Drop the counts of all other pools."""
+        self._steps = {key: steps for key, steps in self._steps.items() if key[0] in pools}
+        self._routes = {pool: routes for pool, routes in self._routes.items() if pool in pools}
+        self._spells = {key: spells for key, spells in self._spells.items() if key[0] in pools}
 
     def observed(self, now: float) -> Observed:
         """Return the counts; engines without a window in the last :data:`GOODPUT_SECONDS` are forgotten."""
