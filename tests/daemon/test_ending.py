@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.processes import CONFIG, PATIENCE, Daemon, write_config
+from tests.daemon.processes import CONFIG, PATIENCE, Daemon, python, write_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +84,12 @@ def test_sighup_while_it_starts_is_a_reload(tmp_path: Path) -> None:
         daemon.log.wait("settings reloaded")
         daemon.signal(signal.SIGTERM)
         assert daemon.popen.wait(PATIENCE) == 0
+
+
+def test_a_lease_of_no_number_is_refused(tmp_path: Path) -> None:
+    """NaN lies within every range; it is a usage error of one line, before anything is read."""
+    process = python("run", "--config.file", str(tmp_path / "none.yaml"), "--store.lease-ttl", "nan")
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "nan" in error
+    assert error.count("\n") == 1

@@ -152,6 +152,7 @@ def _hear(listener: socket.socket, notice: str) -> str:
     [
         (("mode: advise", "mode: advisory"), "pools[0].mode"),
         (("engine: vllm", "engine: nosuch"), "nosuch"),
+        (("store: {url: '", "store: {url: 'sqlite:///:memory:'}\n# '"), "nothing in it lasts"),
         (("listen: '127.0.0.1:0'", "listen: '0.0.0.0:0'"), "without authentication"),
     ],
 )

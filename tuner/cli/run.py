@@ -14,6 +14,14 @@ CONFIG_FILE = click.option(
     "--config.file", "config_file", type=click.Path(path_type=Path), required=True, help="Settings, YAML."
 )
 
+
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """Refuse what is no number, which lies within any range."""
+    if value != value:  # noqa: PLR0124 - true of NaN alone
+        raise click.BadParameter("nan is no number of seconds: give one from 0.5 to 600")
+    return value
+
+
 EXAMPLES = """\b
 Examples:
   tuner run --config.file /etc/tuner/tuner.yaml
@@ -43,6 +51,7 @@ Examples:
     "--store.lease-ttl",
     "lease_ttl",
     type=click.FloatRange(0.5, 600.0),
+    callback=_a_number,
     default=20.0,
     show_default=True,
     help="Seconds of silence after which a stand-by takes over; the same for all on one database.",
