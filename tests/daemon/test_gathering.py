@@ -44,9 +44,14 @@ class Live:
     def __init__(self) -> None:
         self.taken: list[tuple[str, int]] = []
         self.schedules: list[tuple[str, Schedule | None, float]] = []
+        self.flushed: list[str] = []
 
     def add(self, target: Target, scrapes: Sequence[TimedScrape]) -> WindowSet:
         self.taken.append((target.engine, len(scrapes)))
+        return WindowSet((), ())
+
+    def flush(self, target: Target) -> WindowSet:
+        self.flushed.append(target.engine)
         return WindowSet((), ())
 
     def forget(self, before: float) -> int:
@@ -208,7 +213,7 @@ def test_a_fallback_scrapes_while_the_server_is_down() -> None:
     assert world.live["served"].taken[-1] == ("b", 2)
 
 
-def test_a_table_that_engines_are_started_with_is_told_once() -> None:
+def test_the_table_that_an_engine_runs_is_told() -> None:
     """``startup_schedule`` holds from the start; what is read back replaces it from now on."""
     live = Live()
     start = [[1, 8, 4]]
@@ -225,7 +230,7 @@ def test_a_table_that_engines_are_started_with_is_told_once() -> None:
     other = Schedule.from_ranges([[1, 8, 2]])
     for _ in range(2):
         watched.runs(target, other, NOW)
-    assert live.schedules[1:] == [("e", other, NOW)]
+    assert live.schedules[1:] == [("e", other, NOW)] * 2, "told each time: a restart drops what was told"
     assert watched.read == {"e": other}
 
 

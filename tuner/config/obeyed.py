@@ -63,6 +63,7 @@ DAEMON = OBEYED | {
     "pools[].gpu.join",
     "pools[].startup_schedule",
     "pools[].routes.max",
+    "pools[].guard.dwell",
     "retention.raw",
     "retention.minute",
     "retention.hour",

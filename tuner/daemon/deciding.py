@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
 from tuner.cycle import State, run_once
+from tuner.daemon.notices import key_of
+from tuner.daemon.proposing import Proposer
 from tuner.daemon.records import fit_records
 from tuner.fleet import Schedule, WindowState
+from tuner.observe.wording import counted
 from tuner.serve.snapshot import ScheduleStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tuner.config import Pool
-    from tuner.cycle import Decision, PoolDecision
+    from tuner.cycle import Decision, PoolDecision, PoolSettings
     from tuner.daemon.leader import Leader
     from tuner.daemon.logs import Logger
+    from tuner.daemon.notices import Key
     from tuner.daemon.remembering import Remembered
     from tuner.daemon.trouble import Trouble
     from tuner.daemon.wiring import Wiring
@@ -51,6 +55,8 @@ class Decider:
         self._runs: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._schedules: dict[tuple[str, str], ScheduleStatus] = {}
+        self._proposer = Proposer()
+        self._written: frozenset[Key] | None = None
         self._looked = -math.inf
         self.decision: Decision | None = None
         """The last cycle."""
@@ -84,6 +90,8 @@ class Decider:
             self._schedules = {key: one for key, one in self._schedules.items() if key[0] != pool}
         for record in held:
             self._keep(record)
+        self._proposer.forget(pool)
+        self._written = None
 
     def forget(self, pools: Collection[str]) -> None:
         """Drop what is held for pools that are gone."""
@@ -113,7 +121,7 @@ class Decider:
             look = self._remembered.look(pools, now, observed)
         settings = {name: watched.settings for name, watched in wiring.watched.items()}
         with self._timed("decide"):
-            decision = run_once(look.evidence, State(settings, active=self._active(pools)), look.now)
+            decision = run_once(look.evidence, self._state(wiring, settings), look.now)
         self.decision = decision
         seen, self._looked = self._looked, look.now
         with self._timed("store"):
@@ -125,12 +133,35 @@ class Decider:
             findings=len(self.findings),
         )
 
-    def _active(self, pools: Mapping[str, Pool]) -> dict[str, Schedule]:
-        """Return what runs, or was proposed last: another schedule must beat it by more than chance."""
-        active = {name: pool.startup for name, pool in pools.items() if pool.startup is not None}
-        for state in (PROPOSED, ACTIVE):
-            active |= {pool: held.schedule for (pool, kind), held in self._schedules.items() if kind == state}
-        return active
+    def write_findings(self, found: Iterable[Finding], now: float, *, only_news: bool = False) -> None:
+        """Write down what is active, if this daemon leads.
+
+        Args:
+            found: everything that is active; of equal code and subject the last counts.
+            now: unix seconds.
+            only_news: not where the same ones were written last.
+
+        Raises:
+            FencedError: another daemon leads.
+            StoreError: the database failed.
+        """
+        store, fence = self._leader.store, self._leader.fence
+        active = {key_of(finding): finding for finding in found}
+        if store is None or fence is None or (only_news and self._written == active.keys()):
+            return
+        store.record_findings(list(active.values()), now=now, fence=fence)
+        self._written = frozenset(active)
+
+    def _state(self, wiring: Wiring, settings: Mapping[str, PoolSettings]) -> State:
+        """Return what stays from cycle to cycle: settings, what engines run, and what was proposed last."""
+        told = self._of_state(ACTIVE)
+        running = {name: pool.running(told.get(name)) for name, pool in wiring.watched.items()}
+        active = {name: schedule for name, schedule in running.items() if schedule is not None}
+        return State(settings, active=active, proposed=self._of_state(PROPOSED))
+
+    def _of_state(self, state: str) -> dict[str, Schedule]:
+        """Return the version of each pool that is in a state."""
+        return {pool: held.schedule for (pool, kind), held in self._schedules.items() if kind == state}
 
     def _save(
         self,
@@ -146,6 +177,8 @@ class Decider:
         store, fence = self._leader.store, self._leader.fence
         if store is None or fence is None:
             return
+        guards = {name: (pool.guard.tie, pool.guard.dwell) for name, pool in pools.items()}
+        advised = {name: guard for name, guard in guards.items() if pools[name].mode != "observe"}
         try:
             for one in decision.pools:
                 records = fit_records(one, wiring.source_of(one.pool))
@@ -153,9 +186,13 @@ class Decider:
                 # Without news a plan only drifts as old evidence loses weight: the one that stands is better.
                 news = any(w.end > seen for w in one.windows if w.state is WindowState.GOOD)
                 news &= one.pool not in unread
-                if news and isinstance(one.schedule, Schedule) and pools[one.pool].mode != "observe":
-                    self._propose(store, one, one.schedule, ids, now, fence)
-            store.record_findings(_one_each((*self.findings, *elsewhere)), now=now, fence=fence)
+                if not news or one.pool not in advised:
+                    continue
+                standing, (tie, dwell) = self._schedules.get((one.pool, PROPOSED)), advised[one.pool]
+                wanted = self._proposer.wanted(one, standing, tie=tie, dwell=dwell, now=now)
+                if wanted is not None:
+                    self._propose(store, one, wanted, ids, now, fence)
+            self.write_findings((*self.findings, *elsewhere), now)
         except FencedError as error:
             self._leader.lost(str(error))
         except StoreError as error:
@@ -166,7 +203,7 @@ class Decider:
     def _propose(
         self, store: Store, one: PoolDecision, schedule: Schedule, ids: Sequence[int], now: float, fence: int
     ) -> None:
-        why = f"cycle over {len(one.windows)} windows"
+        why = f"cycle over {counted(len(one.windows), 'window')}"
         record = store.propose_schedule(
             one.pool, schedule, state=PROPOSED, why=why, fit_ids=ids, now=now, fence=fence
         )
@@ -192,8 +229,3 @@ class Decider:
         finally:
             self._runs[stage] += 1
             self._seconds[stage] += self._monotonic() - begun  # type: ignore[assignment]  # a Counter of floats
-
-
-def _one_each(findings: Iterable[Finding]) -> list[Finding]:
-    """Return one finding for each code and subject, the last."""
-    return list({(f.code, tuple(sorted(f.subject.items()))): f for f in findings}.values())

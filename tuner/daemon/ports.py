@@ -28,6 +28,9 @@ class Live(Protocol):
     def add(self, target: Target, scrapes: Sequence[TimedScrape]) -> WindowSet:
         """Take scrapes of one engine, and return the windows that became final."""
 
+    def flush(self, target: Target) -> WindowSet:
+        """Return the windows of an engine that are still open."""
+
     def forget(self, before: float) -> int:
         """Drop what was not heard of since; return how many engines."""
 

@@ -14,12 +14,12 @@ from tuner.observe.wording import counted
 from tuner.serve.snapshot import TargetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tuner.config import Pool
     from tuner.cycle import PoolSettings
     from tuner.daemon.ports import Directory, Found, Live, Server
-    from tuner.fleet import Schedule, Target
+    from tuner.fleet import Schedule, Target, Window
     from tuner.observe.exposition import TimedScrape
     from tuner.observe.windows import WindowSet
     from tuner.vocabulary import Vocabulary
@@ -55,7 +55,7 @@ class Watched:
         self._make_live = make_live
         self._lock = threading.Lock()
         self._live = make_live()
-        self._known: dict[Target, Schedule | None] = {}
+        self._known: set[Target] = set()
         self.interval = interval
         """Seconds between two scrapes that its windows are made for."""
         self.found: Found | None = None
@@ -80,12 +80,22 @@ class Watched:
         with self._lock:
             return self._live.series_state
 
-    def refresh(self, now: float) -> None:
-        """Look for engines."""
+    def refresh(self, now: float) -> tuple[Window, ...]:
+        """Look for engines, and return the last windows of those that went."""
+        before = set(self.targets)
         found = self.directory.refresh(now)
         self.found = found
         here = set(found.targets)
+        named = {target.engine for target in here}
+        gone = [target for target in before - here if target.engine not in named]
+        windows = self.flush(gone)
         self.statuses = {target: status for target, status in self.statuses.items() if target in here}
+        return windows
+
+    def flush(self, targets: Iterable[Target]) -> tuple[Window, ...]:
+        """Return the windows of engines that are still open: nothing follows them."""
+        with self._lock:
+            return tuple(window for target in targets for window in self._live.flush(target).windows)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -108,18 +118,28 @@ class Watched:
             return self._live.add(target, scrapes)
 
     def runs(self, target: Target, schedule: Schedule | None, since: float) -> None:
-        """Note which table an engine runs, as it was read back."""
+        """Note which table an engine runs, as it was read back, each time: a restart drops what was told."""
         self.read = {**self.read, target.engine: schedule}
         with self._lock:
-            if target not in self._known or self._known[target] != schedule:
-                self._tell(target, schedule, since)
+            self._tell(target, schedule, since)
+
+    def running(self, told: Schedule | None) -> Schedule | None:
+        """Return the table that engines run, ``None`` where that is not known or they differ.
+
+        What all engines that were read back say, else what was put in force (``told``), else the table that
+        they are started with.
+        """
+        said = set(self.read.values())
+        if len(said) == 1 and None not in said:
+            return said.pop()
+        return told or (None if said else self.pool.startup)
 
     def forget(self, now: float) -> None:
         """Drop what was not heard of for an hour."""
         with self._lock:
             self._live.forget(now - ABSENT_SECONDS)
             here = set(self.targets)
-            self._known = {target: known for target, known in self._known.items() if target in here}
+            self._known &= here
         named = {target.engine for target in here}
         self.read = {engine: schedule for engine, schedule in self.read.items() if engine in named}
 
@@ -134,7 +154,7 @@ class Watched:
         self.statuses[target] = TargetStatus(target, not error, now, seconds, error)
 
     def _tell(self, target: Target, schedule: Schedule | None, since: float) -> None:
-        self._known[target] = schedule
+        self._known.add(target)
         self._live.set_schedule(target, schedule, since)
 
     def unreachable(self) -> Finding | None:
