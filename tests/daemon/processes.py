@@ -137,11 +137,11 @@ class Daemon(Process):
                 return float(value)
         return None
 
-    def until_told(self, text: str) -> None:
-        """Wait until its metrics hold a text."""
+    def until_told(self, text: str, path: str = "/metrics") -> None:
+        """Wait until its metrics, or another answer, hold a text."""
         pause = threading.Event()
         for _ in range(int(PATIENCE / 0.2)):
-            if text in self.get("/metrics").text:
+            if text in self.get(path).text:
                 return
             pause.wait(0.2)
         raise AssertionError(f"no {text}: {self.log.events}")

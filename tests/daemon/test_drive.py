@@ -242,6 +242,38 @@ def test_apscheduler_goes_on_when_the_clock_is_set_back(events: Events) -> None:
         driver.stop()
 
 
+def test_a_job_is_hastened_and_goes_on_from_there(events: Events) -> None:
+    """Two seconds from now in place of a minute, then each minute; one that is due before stays as it is."""
+    runs: list[float] = []
+    _, clock, _, driver = _virtual(events, {"cycle": runs.append})
+    begun = clock.now()
+    driver.start(CADENCE, begun)
+    driver.hasten("cycle", begun + 2.0)
+    driver.hasten("cycle", begun + 30.0)
+    driver.run_for(125.0)
+    assert [run - begun for run in runs] == pytest.approx([2.0, 62.0, 122.0])
+    driver.stop()
+    driver.hasten("cycle", clock.now())
+    driver.run_for(60.0)
+    assert len(runs) == 3
+
+
+def test_apscheduler_hastens_a_job(events: Events) -> None:
+    """A cycle that is an hour away runs at once, and after the end nothing does."""
+    clock = SteadyClock(SystemClock())
+    book = JobBook(NAMES, clock.monotonic)
+    ran = threading.Event()
+    runner = _runner({"cycle": lambda _: ran.set()}, clock, book, events)
+    driver = ApschedulerDriver(runner.run, book)
+    driver.start(replace(CADENCE, cycle=3600.0), clock.now())
+    try:
+        driver.hasten("cycle", clock.now())
+        assert ran.wait(HANG)
+    finally:
+        driver.stop()
+    driver.hasten("cycle", clock.now())
+
+
 def _wait(event: threading.Event) -> None:
     event.wait(HANG)
 

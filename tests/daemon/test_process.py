@@ -35,6 +35,8 @@ def test_it_starts_serves_reloads_and_ends(fleet: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, fleet)
     with Daemon(config) as daemon:
         daemon.until(UP, 1.0)
+        assert daemon.log.wait("started")["pools"] == 1
+        assert "4 of 4 engines up in 1 pool" in daemon.log.wait("first scrapes")["status"]
         assert daemon.get("/-/ready").status_code == 200
         assert daemon.get("/-/healthy").status_code == 200
         assert daemon.metric("tuner_leader") == 1.0
@@ -46,11 +48,12 @@ def test_it_starts_serves_reloads_and_ends(fleet: str, tmp_path: Path) -> None:
         daemon.log.wait("settings not reloaded, the old ones stay")
         assert daemon.metric("tuner_config_last_reload_successful") == 0.0
         assert "config_reload_failed" in daemon.get("/metrics").text
+        daemon.until_told("config_reload_failed", "/api/v1/findings")
         assert daemon.get("/api/v1/pools").json()["pools"][0]["mode"] == "advise"
 
         config.write_text(good.replace("mode: advise", "mode: observe"))
         daemon.signal(signal.SIGHUP)
-        daemon.log.wait("settings reloaded")
+        assert daemon.log.wait("settings reloaded")["changed"] == "pools[fixed].mode"
         assert daemon.metric("tuner_config_last_reload_successful") == 1.0
         assert daemon.get("/api/v1/pools").json()["pools"][0]["mode"] == "observe"
 

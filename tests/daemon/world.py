@@ -12,7 +12,7 @@ from tuner.daemon.drive import Runner, VirtualDriver
 from tuner.daemon.leader import Leader
 from tuner.daemon.parts import RealParts
 from tuner.daemon.service import Service
-from tuner.fleet import Target
+from tuner.fleet import Schedule, Target
 from tuner.observe.discovery import Roster
 from tuner.observe.exposition import TimedScrape, parse
 from tuner.observe.scraping import Round, Scraped
@@ -93,6 +93,29 @@ class FleetScraper:
         self.closed = True
 
 
+@dataclass(frozen=True)
+class Told:
+    """What an engine says it runs."""
+
+    schedule: Schedule | None
+    source: str
+
+
+@dataclass
+class FleetReader:
+    """Asks plugins of the fleet without a network."""
+
+    fleet: Fleet
+
+    def read(self, target: Target) -> Told | None:
+        pool, _, number = target.engine.rpartition("-")
+        if pool not in self.fleet.pools:
+            return None
+        code, said = self.fleet.get_schedule(pool, int(number))
+        assert code == 200, said
+        return Told(Schedule.from_ranges(said["schedule"]), said["source"])
+
+
 @dataclass
 class FleetDirectory:
     """Knows the engines of a pool."""
@@ -134,8 +157,8 @@ class FleetParts(RealParts):
         self.made.append(f"live {pool.name}")
         return super().live(config, pool, vocabulary, fingerprint)
 
-    def reader(self, pool: Pool) -> None:
-        del pool
+    def reader(self, pool: Pool) -> FleetReader | None:
+        return None if pool.admin is None else FleetReader(self.fleet)
 
 
 class FlakyStore(Store):
@@ -218,6 +241,7 @@ def make_world(
             driver.shift(step, clock.now())
 
     driver = VirtualDriver(runner.run, clock, wall, tick)
+    service.hasten = driver.hasten
     driver.start(service.cadence, clock.now())
     return World(service, driver, wall, clock, parts, leader, log, stores)
 

@@ -67,9 +67,11 @@ class Accelerated:
         virtual = WorldClock(now, advance)
         self.clock = SteadyClock(virtual)
         self.leader = Leader(opener(config), holder, LEASE_TTL, self.clock.monotonic, log)
-        self.service = Service(config, parts(self.clock), self.clock, self.leader, log, threaded=False)
+        self._parts = parts(self.clock)
+        self.service = Service(config, self._parts, self.clock, self.leader, log, threaded=False)
         runner = Runner(self.service.functions, self.clock, self.service.book, log, self.service.publish)
         self.driver = VirtualDriver(runner.run, self.clock, virtual, self._tick)
+        self.service.hasten = self.driver.hasten
         self.driver.start(self.service.cadence, self.clock.now())
 
     def run_for(self, seconds: float) -> None:
@@ -79,9 +81,11 @@ class Accelerated:
     def close(self) -> None:
         """Write what waits, give the lease back, and close the database."""
         self.driver.stop()
+        self.service.flush()
         self.service.writer.stop(0.0)
         self.leader.release()
         self.service.wiring.scraper.close()
+        self._parts.close()
         if self.leader.store is not None:
             self.leader.store.close()
 

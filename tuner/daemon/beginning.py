@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import StoreError
+from tuner.fleet import POOLED_ROUTE
 from tuner.recall.recall import LIFETIMES
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Beginning:
         with self._lock:
             self._read &= frozenset(pools)
 
-    def read(self, store: Store, config: Config, now: float, seconds: float) -> None:
+    def read(self, store: Store, config: Config, now: float, seconds: float) -> bool:
         """Read what is not known yet; a database that fails is asked again by the next call.
 
         Args:
@@ -60,8 +61,11 @@ class Beginning:
             config: settings in force.
             now: unix seconds.
             seconds: after so many the rest is left to the next call, as the lease must be renewed.
+
+        Returns:
+            Whether there were windows.
         """
-        begun = self._monotonic()
+        begun, some = self._monotonic(), False
         try:
             for pool in config.pools:
                 if pool.name in self._read:
@@ -72,10 +76,14 @@ class Beginning:
                 self._remembered.restore(windows)
                 with self._lock:
                     self._read |= {pool.name}
-                self._log.info("remembered", pool=pool.name, windows=len(windows))
+                some |= bool(windows)
+                of_engines = sum(window.route == POOLED_ROUTE for window in windows)
+                routes = len(windows) - of_engines
+                self._log.info("remembered", pool=pool.name, windows=of_engines, windows_of_routes=routes)
                 if self._monotonic() - begun > seconds:
                     break
         except StoreError as error:
             self._trouble.failed("memory", str(error))
         else:
             self._trouble.worked("memory")
+        return some

@@ -68,6 +68,7 @@ def observe_and_decide(
     finally:
         leader.release()
         service.wiring.scraper.close()
+        parts.close()
     return service
 
 

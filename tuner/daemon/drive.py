@@ -34,6 +34,9 @@ class Driver(Protocol):
     def shift(self, step: float, now: float) -> None:
         """Move every next run with the wall clock, which was stepped and says ``now``."""
 
+    def hasten(self, name: str, due: float) -> None:
+        """Run a job at ``due``, unix seconds, if it would run later; its interval counts from there."""
+
     def stop(self) -> None:
         """Start no more jobs; those that are going are not waited for."""
 
@@ -126,6 +129,11 @@ class VirtualDriver:
         for name, trigger in self._triggers.items():
             self._due[name] = moved(self._due[name], step, now, trigger.interval_length)
 
+    def hasten(self, name: str, due: float) -> None:
+        """Run a job earlier."""
+        if name in self._due:
+            self._due[name] = min(self._due[name], due)
+
     def stop(self) -> None:
         """Start no more jobs."""
         self._due.clear()
@@ -211,6 +219,12 @@ class ApschedulerDriver:
         for each in self._scheduler.get_jobs():
             due = moved(each.next_run_time.timestamp(), step, now, each.trigger.interval_length)
             self._scheduler.modify_job(each.id, next_run_time=datetime.fromtimestamp(due, tz=UTC))
+
+    def hasten(self, name: str, due: float) -> None:
+        """Run a job earlier; nothing where no more are started."""
+        job = self._scheduler.get_job(name) if self._scheduler.running else None
+        if job is not None and job.next_run_time is not None and job.next_run_time.timestamp() > due:
+            self._scheduler.modify_job(name, next_run_time=datetime.fromtimestamp(due, tz=UTC))
 
     def stop(self) -> None:
         """Start no more jobs; those that are going are not waited for."""

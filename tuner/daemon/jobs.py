@@ -34,6 +34,9 @@ DISCOVERY_JITTER = 0.05
 """Share of the interval by which refreshes of discovery are spread, so that replicas do not ask in step."""
 SETTLE_SECONDS = 1.0
 """The first scrape waits this long, so that the first lease and the first discovery are over."""
+RECALL_SECONDS = 2.0
+"""The first cycle over windows that the database remembers waits this long after they were read, so that the
+first discovery and read-back are over where they are quick."""
 
 
 class Every(IntervalTrigger):  # type: ignore[misc]  # a base without types

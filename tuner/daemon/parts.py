@@ -112,6 +112,11 @@ class RealParts:
         """Return what asks engines which schedule they run; ``None`` where no admin API is configured."""
         return None if pool.admin is None else AdminReader(self._http(), pool.admin.token_file)
 
+    def close(self) -> None:
+        """Close the connections that directories and readers share; they can ask nothing any more."""
+        if self._client is not None:
+            self._client.close()
+
     def _http(self) -> httpx2.Client:
         if self._client is None:
             import httpx2  # noqa: PLC0415 - 0.1 s that commands without network do not pay

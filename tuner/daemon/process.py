@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +84,8 @@ class Daemon:
         self.notifier = Notifier(os.environ, self.clock.monotonic, os.getpid())
         holder = f"{socket.gethostname()}:{os.getpid()}"
         self.leader = Leader(opener(config), holder, options.lease_ttl, self.clock.monotonic, log)
-        self.service = Service(
-            config, parts(self.clock), self.clock, self.leader, log, lease_ttl=options.lease_ttl
-        )
+        self._parts = parts(self.clock)
+        self.service = Service(config, self._parts, self.clock, self.leader, log, lease_ttl=options.lease_ttl)
         book = self.service.book
         runner = Runner(self.service.functions, self.clock, book, log, self.service.publish)
         self.driver = ApschedulerDriver(runner.run, book)
@@ -94,6 +95,7 @@ class Daemon:
         self.webs = self._make_webs(config, options)
         self.service.alive = self.notifier.alive
         self.service.ailing = self.notifier.status
+        self.service.hasten = self.driver.hasten
         self._signals = signals
         self.clean = True
         """Whether everything ended that was going; false leaves threads behind."""
@@ -104,6 +106,7 @@ class Daemon:
         Raises:
             InputError: an address cannot be bound.
         """
+        raise_file_limit()
         signals = self._signals
         if signals is None:
             signals = Signals()
@@ -133,7 +136,7 @@ class Daemon:
             if not told and self.leader.asked:
                 told = True
                 self.notifier.ready(self.service.status_line())
-                self._log.info("started", status=self.service.status_line())
+                self._log.info("started", role=self.service.role, pools=len(self.service.config.pools))
 
     def _end(self) -> int:
         """End in order, each step with a time of its own."""
@@ -143,16 +146,23 @@ class Daemon:
         clean = self._jobs_end()
         leads = self.leader.fence is not None
         if leads:
+            if clean:  # a job that goes on may hold what is flushed
+                self.service.flush()
             clean &= self.service.writer.stop(FLUSH_SECONDS)
         clean &= within(RELEASE_SECONDS, self.leader.release)
         for web in self.webs:
             clean &= web.stop(WEB_SECONDS)
-        clean &= within(WEB_SECONDS, self.service.wiring.scraper.close)
+        clean &= within(WEB_SECONDS, self._close_parts)
         if self.leader.store is not None:
             clean &= within(WEB_SECONDS, self.leader.store.close)
         self.clean = clean
         self._log.info("ended", clean=clean, windows_not_written=self.service.writer.waiting)
         return 0
+
+    def _close_parts(self) -> None:
+        """Drop connections to engines, servers and discovery."""
+        self.service.wiring.scraper.close()
+        self._parts.close()
 
     def _jobs_end(self) -> bool:
         """Wait for running jobs, as long as there is time."""
@@ -189,6 +199,17 @@ class Daemon:
             )
             for listen in (options.listen or (config.web.listen,))
         ]
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have: each engine keeps a connection.
+
+    The usual soft limit of 1 024 is for programs that use ``select``, which this one does not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # some systems have a hard limit that they do not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def within(seconds: float, work: Callable[[], object]) -> bool:

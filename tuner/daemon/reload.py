@@ -10,7 +10,7 @@ from tuner.daemon.drive import describe
 from tuner.daemon.findings import reload_failed, reloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tuner.config import Config
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tuner.daemon.logs import Logger
     from tuner.daemon.notify import Notifier
     from tuner.daemon.service import Service
+
+SHOWN = 20
+"""Settings that a line of the log names."""
 
 
 class Reloader:
@@ -63,7 +66,7 @@ class Reloader:
 
         try:
             config = (self._load or load_config)(self._file)
-            before = self._service.cadence
+            before, old = self._service.cadence, self._service.config
             self._service.adopt(config)
         except (TunerError, OSError, ValueError) as error:
             text = describe(error)
@@ -74,8 +77,45 @@ class Reloader:
             self._driver.reschedule(self._service.cadence, self._clock.now())
         restart = needs_restart(self._started_with, config)
         reloaded(self._service.notices, restart)
-        self._log.info("settings reloaded", needs_restart=", ".join(restart) or None)
+        changed = changed_settings(old, config)
+        self._log.info(
+            "settings reloaded",
+            changed=f"{', '.join(changed[:SHOWN])}{' and more' * (len(changed) > SHOWN)}" or "nothing",
+            needs_restart=", ".join(restart) or None,
+        )
         return None
+
+
+def changed_settings(old: Config, new: Config) -> tuple[str, ...]:
+    """Return the dotted names of the settings that differ, never what they are; pools and servers by name."""
+    return tuple(sorted(set(_differing(old.model_dump(), new.model_dump(), ""))))
+
+
+def _differing(old: object, new: object, name: str) -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            if isinstance(key, str) and key.isidentifier():
+                yield from _differing(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+            else:
+                yield name  # keys that the operator made up, such as headers
+        return
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        befores, afters = (_by_name(entries) for entries in (old, new))
+        if befores and afters:
+            for key in {**befores, **afters}:
+                yield from _differing(befores.get(key), afters.get(key), f"{name}[{key}]")
+            return
+    yield name
+
+
+def _by_name(entries: Sequence[object]) -> dict[str, object]:
+    """Return sections of a list by their names; none where it is a list of something else."""
+    named: dict[str, object] = {
+        str(entry["name"]): entry for entry in entries if isinstance(entry, dict) and "name" in entry
+    }
+    return named if len(named) == len(entries) else {}
 
 
 def needs_restart(old: Config, new: Config) -> tuple[str, ...]:

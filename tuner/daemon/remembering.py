@@ -81,9 +81,9 @@ class Remembered:
                 self._recall.add(old.windows(pool, now))
 
     def held(self, pool: str) -> int:
-        """Return the windows of a pool that the next cycle looks at."""
+        """Return the windows of a pool's engines that are held for the next cycle; those of routes apart."""
         with self._lock:
-            return self._recall.held(pool)
+            return self._recall.held(pool, POOLED_ROUTE)
 
     def counted(self) -> Mapping[tuple[str, str], int]:
         """Return (pool, state) -> windows since the start."""

@@ -14,30 +14,28 @@ from typing import TYPE_CHECKING, Any
 from tuner._exceptions import FencedError, StoreError
 from tuner.daemon.beginning import Beginning
 from tuner.daemon.book import JobBook
-from tuner.daemon.deciding import ACTIVE, ACTOR, Decider
+from tuner.daemon.deciding import ACTOR, Decider
 from tuner.daemon.findings import STALLED_SECONDS, clock_stepped, failing, hung, not_pushed, stalled
-from tuner.daemon.gathering import servers_up
 from tuner.daemon.hanging import WATCHED_JOBS, Hangs
-from tuner.daemon.jobs import JOBS, LEASE_TTL, RENEWALS, Cadence
+from tuner.daemon.jobs import JOBS, LEASE_TTL, RECALL_SECONDS, RENEWALS, Cadence
 from tuner.daemon.notices import Notices
-from tuner.daemon.publishing import Published
+from tuner.daemon.publishing import Published, status_line
 from tuner.daemon.reading import read_all
 from tuner.daemon.remembering import Remembered
 from tuner.daemon.trouble import Trouble
-from tuner.daemon.watching import statuses_of
 from tuner.daemon.wiring import wire
 from tuner.daemon.writing import Writer
 from tuner.observe.discovery import Roster, find_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tuner.config import Config
     from tuner.daemon.clock import SteadyClock
     from tuner.daemon.leader import Leader
     from tuner.daemon.logs import Logger
     from tuner.daemon.wiring import Parts, Wiring
-    from tuner.fleet import Finding
+    from tuner.fleet import Finding, Window
     from tuner.serve.snapshot import Snapshot
 
 READ_SHARE = 0.8
@@ -110,6 +108,8 @@ class Service:
         """Called with a line of status by the watch job while all goes well."""
         self.ailing: Callable[[str], None] = lambda _: None
         """The same while something hangs."""
+        self.hasten: Callable[[str, float], None] = lambda _job, _due: None
+        """Called with a job that is worth running earlier, and when."""
         self._published = Published(self, clock)
 
     @property
@@ -121,6 +121,11 @@ class Service:
     def cadence(self) -> Cadence:
         """The intervals in force."""
         return Cadence.of(self.config, self._lease_ttl)
+
+    @property
+    def scraped(self) -> bool:
+        """Whether a round of scrapes is over since this daemon leads."""
+        return self._scraped
 
     @property
     def wiring(self) -> Wiring:
@@ -148,10 +153,14 @@ class Service:
         else:
             self.trouble.worked("lease")
         self._follow_lead()
-        store = self.leader.store
+        store, now = self.leader.store, self._clock.now()
         if store is not None and self._leads():
-            self.beginning.read(store, self.config, self._clock.now(), self._lease_ttl / RENEWALS)
+            if self.beginning.read(store, self.config, now, self._lease_ttl / RENEWALS):
+                self.hasten("cycle", now + RECALL_SECONDS)
             self._record()
+            self._fenced(
+                lambda: self.decider.write_findings(self.findings(), now, only_news=True), "findings"
+            )
 
     def discover(self, now: float) -> None:
         """Look for engines, in every pool."""
@@ -159,7 +168,7 @@ class Service:
             return
         wiring = self._wiring
         for pool in wiring.watched.values():
-            pool.refresh(now)
+            self._take(pool.refresh(now))
             pool.forget(now)
         self._shared = find_shared({name: Roster(pool.targets) for name, pool in wiring.watched.items()})
         self.remembered.forget(now)
@@ -184,11 +193,12 @@ class Service:
         self._told = tuple(gathered.told)
         for finding in gathered.new:
             self._log.info("noticed", code=finding.code, message=finding.message, **finding.subject)
-        self._scraped = True
+        first, self._scraped = not self._scraped, True
+        if first:
+            self._log.info("first scrapes", status=self.status_line())
         if not self._leads():  # lost during the round: whoever leads now has scraped too
             return
-        self.remembered.add(gathered.windows)
-        self.writer.put(gathered.windows)
+        self._take(gathered.windows)
         self._follow_lead()
 
     def cycle(self, now: float) -> None:
@@ -292,16 +302,14 @@ class Service:
 
     def status_line(self) -> str:
         """Return how things stand, for ``systemctl status``."""
-        statuses = statuses_of(self._wiring.watched)
-        up = sum(status.up for status in statuses)
-        role = "leading" if self.leader.fence is not None else "standing by"
+        return status_line(self)
+
+    @property
+    def role(self) -> str:
+        """What this daemon does among those on its database."""
         if self.leader.store is None:
-            role = "waiting for the database"
-        late = "".join(f"; {name} hangs" for name in self.late())
-        return (
-            f"{role}; {up} of {len(statuses)} engines answer in {len(self._wiring.config.pools)} pools; "
-            f"{self.writer.waiting} windows wait; {len(self.view().findings)} findings{late}"
-        )
+            return "waiting for the database"
+        return "leading" if self.leader.fence is not None else "standing by"
 
     def not_ready(self) -> tuple[str, ...]:
         """Return why the daemon is not ready; empty if it is."""
@@ -312,26 +320,17 @@ class Service:
             reasons.append("the first round of scrapes is not over")
         return tuple(reasons)
 
-    def sources_up(self) -> dict[str, bool]:
-        """Return every source that something is read from, and whether it answered last."""
-        up = servers_up(self._wiring.servers)
-        up["store"] = not self.leader.problem and not self.trouble.errors
-        for name, pool in self._wiring.watched.items():
-            if pool.found is not None:
-                up[f"discovery:{name}"] = all(pool.found.sources_up.values())
-            if answers := pool.answers:
-                up[f"scrape:{name}"] = any(status.up for status in answers)
-        return up
+    def flush(self) -> None:
+        """Take the windows that are open, as nothing will follow them."""
+        if self._leads():
+            for pool in self._wiring.watched.values():
+                self._take(pool.flush(pool.targets))
 
-    def drift(self) -> dict[tuple[str, str], bool]:
-        """Return (pool, engine) -> whether it runs another table than the active one; the known alone."""
-        active = {s.pool: s.schedule for s in self.decider.schedules if s.state == ACTIVE}
-        return {
-            (name, engine): schedule != active[name]
-            for name, pool in self._wiring.watched.items()
-            if name in active
-            for engine, schedule in pool.read.items()
-        }
+    def _take(self, windows: Sequence[Window]) -> None:
+        """Remember windows and have them written."""
+        if windows:
+            self.remembered.add(windows)
+            self.writer.put(windows)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return everything that is active: of the last cycle, of discovery, of the daemon."""
@@ -369,7 +368,7 @@ class Service:
             return frozenset()
         return self.beginning.unread([pool.name for pool in self.config.pools])
 
-    def _fenced(self, work: Callable[[], object]) -> bool:
+    def _fenced(self, work: Callable[[], object], who: str = "jobs") -> bool:
         """Run a job on the database, and stand by if another daemon leads; return whether it was done."""
         try:
             work()
@@ -377,9 +376,9 @@ class Service:
             self.leader.lost(str(error))
             self._follow_lead()
         except StoreError as error:
-            self.trouble.failed("jobs", str(error))
+            self.trouble.failed(who, str(error))
         else:
-            self.trouble.worked("jobs")
+            self.trouble.worked(who)
             return True
         return False
 

@@ -44,6 +44,9 @@ class Parts(Protocol):
     def reader(self, pool: Pool) -> Reader | None:
         """Return what asks engines which schedule they run; ``None`` where no admin API is configured."""
 
+    def close(self) -> None:
+        """Drop connections that the parts share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wiring:

@@ -97,10 +97,16 @@ class Recall:
         held = self._pools.get(pool)
         return Counter() if held is None else sum(held.states.values(), Counter())
 
-    def held(self, pool: str) -> int:
-        """Return the windows that are held: a tenth over the most of :meth:`windows`, per fingerprint."""
+    def held(self, pool: str, route: str | None = None) -> int:
+        """Return the windows that are held: a tenth over the most of :meth:`windows`, per fingerprint.
+
+        Of one route, or of all.
+        """
         held = self._pools.get(pool)
-        return 0 if held is None else sum(stream.size for stream in held.streams.values()) + len(held.bad)
+        if held is None:
+            return 0
+        good = sum(stream.size for (name, _), stream in held.streams.items() if route in (None, name))
+        return good + sum(route in (None, name) for _, _, name in held.bad)
 
     @property
     def pools(self) -> tuple[str, ...]:
