@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.daemon.notices import LASTING
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -98,7 +99,8 @@ def store_unavailable(notices: Notices, error: str, waiting: int) -> None:
     notices.note(
         "store_unavailable",
         "warning",
-        f"the database does not take writes, {waiting} windows wait in memory: {error}",
+        f"the database does not take writes, with {counted(waiting, 'window')} waiting in memory, those of "
+        f"routes included: {error}",
         evidence={"waiting": waiting},
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tuner._exceptions import InputError
 from tuner.observe.outcomes import SourceError
 from tuner.observe.readback import Readback, read_back
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,8 +97,8 @@ def _judge(pool: str, failed: list[str], notices: Notices) -> None:
     notices.note(
         "schedule_unread",
         "warning",
-        f"{len(failed)} engines do not say which schedule they run, {min(failed)}: windows in which draft "
-        "lengths take turns cannot be told apart. Load the tuner's plugin, or leave admin out.",
+        f"{counted(len(failed), 'engine')} cannot be asked which schedule runs, {min(failed)}: windows in "
+        "which draft lengths take turns cannot be told apart. Load the tuner's plugin, or leave admin out.",
         {"pool": pool},
         {"engines": len(failed)},
     )

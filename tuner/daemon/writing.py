@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tuner._exceptions import FencedError, StoreError
+from tuner.observe.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,8 +142,9 @@ class Writer:
             self._notices.note(
                 "windows_dropped",
                 "warning",
-                f"{self.dropped} windows were dropped, the oldest first, since the database does not take "
-                "them: bring it back; what was dropped is missing from reports, not from the next plan.",
+                f"{counted(self.dropped, 'window', 'was')} dropped, those of routes included and the oldest "
+                "first, since the database does not take them: bring it back; what was dropped is missing "
+                "from reports, not from the next plan.",
                 evidence={"dropped": self.dropped, "buffer": self._waiting.maxlen},
                 lasting=3600.0,
             )
