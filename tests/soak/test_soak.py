@@ -92,22 +92,25 @@ def live(folder: Path, fleet: dict[str, Any], **task: Any) -> Iterator[Life]:
         ready = json.loads(simulator.popen.stdout.readline())
         command = [sys.executable, "-m", "tests.soak.life"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with Process(
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment,
-            )
-        ) as daemon:
-            out, errors = daemon.popen.communicate(
-                json.dumps({"fleet": ready, "folder": str(folder), **task}), PATIENCE
-            )
-    assert daemon.popen.returncode == 0, errors
+        journal = folder / "told.jsonl"
+        with (
+            journal.open("w") as told_to,
+            Process(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=told_to,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                )
+            ) as daemon,
+        ):
+            task |= {"fleet": ready, "folder": str(folder)}
+            _, errors = daemon.popen.communicate(json.dumps(task), PATIENCE)
+    assert daemon.popen.returncode == 0, (daemon.popen.returncode, errors)
     assert not errors, errors
-    *told, end = [json.loads(line) for line in out.splitlines()]
+    *told, end = [json.loads(line) for line in journal.read_text().splitlines()]
     ledger = Ledger(folder / "tuner.db")
     yield Life(told, end, ledger)
     ledger.close()
