@@ -80,7 +80,8 @@ def test_flushed_windows_are_those_of_the_recording(happened: list[Event], told:
     sane(seen)
     expected = short_enough(whole(scrapes))
     assert [(w.start, w.end) for w in seen] == [(w.start, w.end) for w in expected]
-    assert [w.restarts for w in seen] == [w.restarts for w in expected]
+    if told:  # without a start time an older body may be taken for a restart until more is known
+        assert [w.restarts for w in seen] == [w.restarts for w in expected]
 
 
 @settings(max_examples=150, deadline=None)
