@@ -198,6 +198,9 @@ def live(task: dict[str, Any]) -> None:
             if passed % task["churn"] == 0.0 and passed < task["seconds"]:
                 churn.replace(task["replaced"], daemon.clock.now())
                 churn.restart()
+        daemon.close()
+        ahead.close()
+        daemon.service.publish()
         view = daemon.service.view()
         end = {
             "end": daemon.clock.now(),
@@ -210,8 +213,6 @@ def live(task: dict[str, Any]) -> None:
             "schedules": [status.pool for status in view.schedules],
             "findings": sorted({finding.code for finding in view.findings}),
         }
-        daemon.close()
-        ahead.close()
         say(end)
 
 
