@@ -48,11 +48,11 @@ def _served(command: Any) -> Any:  # noqa: ANN401 - click's decorators take and 
         (
             click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT",
                          help="Address; port 0 chooses a free one."),
-            click.option("--speed", type=Number(0.0, 10_000.0, hint="give a speed, as in 60 or 0"), default=1.0,
+            click.option("--speed", type=Number(0.0, 10_000.0, hint="as in 60 or 0"), default=1.0,
                          show_default=True, help="Simulated seconds per second; 0: POST /sim/advance only."),
             click.option("--seed", type=Number(0, 2**31, whole=True), default=0, show_default=True,
                          help="Seed of everything random."),
-            click.option("--start", type=Number(0.0, 1e11, hint="give unix seconds, as in 1764000000"), default=None,
+            click.option("--start", type=Number(0.0, 1e11, hint="as in 1764000000"), default=None,
                          help="Unix second to start at; now if not given."),
             click.option("--token-file", type=click.Path(), help="File with the bearer token for pushes."),
             click.option("--truth", is_flag=True, help="Answer GET /sim/truth: for tests."),
